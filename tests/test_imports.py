@@ -63,8 +63,8 @@ EXCEPTIONS = {
     # dicts, ints and strings only.
     ("lnrepro/data/readers/cnn_top4.py", "pickle"),
     # What is computed while a kernel is generated is no part of a program of JAX.
-    ("lnrepro/functional/fast/gpu_values.py", "numpy"),
-    ("lnrepro/functional/fast/gpu_compile.py", "numpy"),
+    ("lnrepro/functional/fast/gpu/values.py", "numpy"),
+    ("lnrepro/functional/fast/gpu/launch.py", "numpy"),
 }
 
 

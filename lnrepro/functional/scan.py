@@ -32,7 +32,7 @@ The loop runs in two ways, chosen by the platform (`scan_options.FORMS`). On a C
 computes everything, step by step, so that few arrays live. Elsewhere the products of x
 are computed before it, it computes only what is sequential, and the rest is computed
 for many steps at once (see `fast.fission`). On a TPU it may be one kernel instead (see
-`fast.pallas`).
+`fast.tpu`).
 
 Limits:
 - No forward mode through the lean backward pass (jvp, jacfwd, linearize); use

@@ -49,12 +49,12 @@ FORMS = {
     "tpu": Form(fission.scan, True, False, False, 32),
     "gpu": Form(_one_slice, True, False, False, 16),
 }
-# The module of `fast` that runs the loop as one kernel, and what differs in the form.
+# The folder of `fast` that runs the loop as one kernel, and what differs in the form.
 #   tpu  what is in the vector memory already is added up there
 #   gpu  every chunk of the backward pass is a kernel; with longer ones it would take
 #        more memory than the loop of XLA: docs/performance.md
 KERNELS: dict[str, tuple[str, dict]] = {
-    "tpu": ("pallas", {"adds_in_loop": True}),
+    "tpu": ("tpu", {"adds_in_loop": True}),
     "gpu": ("gpu", {}),
 }
 
@@ -74,7 +74,7 @@ class ScanOptions:
         enough steps for a large matrix product.
       unroll: steps per iteration of the loop, as in `jax.lax.scan`.
       kernels: whether the steps run as one kernel, which there is for TPUs
-        (`fast.pallas`) and for NVIDIA GPUs of compute capability 9 to 11 (`fast.gpu`).
+        (`fast.tpu`) and for NVIDIA GPUs of compute capability 9 to 11 (`fast.gpu`).
         "off" never; "auto" where it can; "on" raises where there can be none.
       platform: "cpu", "gpu" or "tpu": the platform that the scan is traced for. None
         takes that of the process. A program for another one, as `jax.export` makes it,
@@ -181,8 +181,8 @@ def _with_kernel(name, form, required):
     """The form of a platform, with its loop as a kernel."""
     if name in KERNELS:
         # Only those who use a kernel wait until its module is imported.
-        module, changes = KERNELS[name]
-        module = importlib.import_module(f"lnrepro.functional.fast.{module}")
+        folder, changes = KERNELS[name]
+        module = importlib.import_module(f"lnrepro.functional.fast.{folder}.scan")
         loop = kernels.with_kernel(module.scan, form.loop, required)
         return form._replace(loop=loop, **changes)
     if required:

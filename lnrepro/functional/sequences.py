@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.cells.base import Cell
+
 
 def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
     """Reverse time-major sequences, each within its own length.
@@ -151,7 +153,7 @@ def resets_within(resets: jax.Array, seq_lengths: Any, reverse: bool) -> jax.Arr
 
 
 def statistics_of_steps(
-    cell: Any, statistics: dict | None, step_index: jax.Array
+    cell: Cell, statistics: dict | None, step_index: jax.Array
 ) -> dict | None:
     """Return population statistics as those of each step.
 
@@ -206,19 +208,19 @@ def vary_alike(params: Any, tree: Any) -> Any:
     """
     leaves = jax.tree.leaves((params, tree))
     # No array varies outside shard_map, and then there is nothing to do.
-    axes = frozenset().union(*map(_varying_axes, leaves))
+    axes = frozenset().union(*map(varying_axes, leaves))
     if not axes:
         return tree
 
     def vary(a):
-        missing = tuple(axes - _varying_axes(a))
+        missing = tuple(axes - varying_axes(a))
         return jax.lax.pcast(a, missing, to="varying") if missing else a
 
     return jax.tree.map(vary, tree)
 
 
-def _varying_axes(a):
-    """The manual axes of shard_map over which an array varies."""
+def varying_axes(a: Any) -> frozenset[str]:
+    """Return the manual axes of shard_map over which an array varies."""
     kind = jax.typeof(a)
     # The attribute was renamed in JAX 0.11.
     if hasattr(kind, "manual_axis_type"):

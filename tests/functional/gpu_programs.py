@@ -1,6 +1,6 @@
 """Kernels for GPUs on a CPU, where every thread is a fiber, and compiled for an H100.
 
-`run_on_cpu(seed)` takes the place of `gpu_compile.call`. It needs g++.
+`run_on_cpu(seed)` takes the place of `launch.call`. It needs g++.
 
     python -m tests.functional.gpu_programs
 
@@ -24,11 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, stack, unroll
-from lnrepro.functional.fast import gpu_compile
+from lnrepro.functional.fast.gpu import launch
 from lnrepro.functional.fast.kernels import NoKernel
 
 HERE = pathlib.Path(__file__).parent / "gpu_cpu"
-SOURCE = pathlib.Path(gpu_compile.__file__).parent / "gpu_source"
+SOURCE = pathlib.Path(launch.__file__).parent / "source"
 # The threads of the devices of a mesh run kernels one after the other.
 LOCK = threading.Lock()
 FOLDER = pathlib.Path(tempfile.gettempdir()) / f"lnrepro-gpu-kernels-{os.getuid()}"
@@ -66,7 +66,7 @@ def _call(source):
 
 
 def run_on_cpu(seed: int, seen: list | None = None):
-    """Return a function that runs a kernel, in place of `gpu_compile.call`.
+    """Return a function that runs a kernel, in place of `launch.call`.
 
     Args:
       seed: of the order of threads and messages; see gpu_cpu/host.cpp.
@@ -145,7 +145,7 @@ def usage_of(kernels: list) -> dict:
     text = ""
     for kernel in kernels:
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-            file.write(gpu_compile.ptx(kernel.source))
+            file.write(launch.ptx(kernel.source))
             file.flush()
             command = [ptxas, "-v", "-arch=sm_90", file.name, "-o", "/dev/null"]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -187,13 +187,13 @@ def compile_in_a_process() -> dict | None:
 
 def main() -> None:
     """Compile all programs, and print what the compilers say."""
-    usage, seen, run = {}, [], gpu_compile.call
+    usage, seen, run = {}, [], launch.call
 
     def call(kernel, arguments):
         seen.append(kernel)
         return run(kernel, arguments)
 
-    gpu_compile.call = call
+    launch.call = call
     for name in PROGRAMS:
         function, shapes = training_step(name, "on")
         jax.eval_shape(function, *shapes)
@@ -202,7 +202,7 @@ def main() -> None:
     steps = {"step": compiled_step("gru draw", "on")}
     steps["scan"] = compiled_step("gru draw", "off")
     try:
-        gpu_compile.ptx("no CUDA")
+        launch.ptx("no CUDA")
     except NoKernel as reason:
         steps["refused"] = str(reason)
     print(json.dumps({"kernels": usage} | steps))

@@ -32,7 +32,8 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
-from lnrepro.functional.fast import gpu_compile, gpu_kernel, gpu_text
+from lnrepro.functional.fast.gpu import kernel as layout
+from lnrepro.functional.fast.gpu import launch, text
 from tests.functional import gpu_programs
 from tests.functional.programs import gradients_and_result, same, shifted
 from tests.refused import refused
@@ -70,8 +71,8 @@ CASES = {
 @pytest.fixture
 def hopper(monkeypatch):
     """A machine that has a GPU and its compiler, as far as the tracing can tell."""
-    monkeypatch.setattr(gpu_compile, "reason_against_device", lambda: None)
-    monkeypatch.setattr(gpu_compile, "ptx", lambda source: "")
+    monkeypatch.setattr(launch, "reason_against_device", lambda: None)
+    monkeypatch.setattr(launch, "ptx", lambda source: "")
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def on_cpu(hopper, monkeypatch):
     def start(seed):
         kernels = []
         run = gpu_programs.run_on_cpu(seed, kernels)
-        monkeypatch.setattr(gpu_compile, "call", run)
+        monkeypatch.setattr(launch, "call", run)
         return kernels
 
     return start
@@ -127,12 +128,12 @@ def test_no_races(cell, seed, on_cpu):
 @pytest.mark.slow
 def test_a_race_is_found(on_cpu, monkeypatch):
     """Without a norm, blocks that are ahead overwrite what others still read."""
-    source = gpu_text.source
+    source = text.source
 
     def with_one_buffer(*arguments):
         return re.sub(r"(Product<float, \d, \d, \d, )2", r"\g<1>1", source(*arguments))
 
-    monkeypatch.setattr(gpu_text, "source", with_one_buffer)
+    monkeypatch.setattr(text, "source", with_one_buffer)
     on_cpu(seed=2)
     found, expected = both(PLAIN_GRU, {}, batch=5, steps=4)
     with pytest.raises(AssertionError):
@@ -161,7 +162,7 @@ def test_eight_blocks(on_cpu):
 )
 def test_other_layouts_equal_the_scan(changes, on_cpu, monkeypatch):
     for name, value in changes.items():
-        monkeypatch.setattr(gpu_kernel, name, value)
+        monkeypatch.setattr(layout, name, value)
     kernels = on_cpu(seed=1)
     same(*both(LSTM, {}), 1e-5)
     assert kernels[0].threads == (512 if "CORES" in changes else 256)
@@ -339,7 +340,7 @@ def test_float64_is_named(hopper, x64):
 def test_a_machine_without_a_kernel_is_named(name, monkeypatch):
     if name == "no_compiler":
         words = "NVRTC is not installed"
-        monkeypatch.setattr(gpu_compile, "_nvrtc", lambda: None)
+        monkeypatch.setattr(launch, "_nvrtc", lambda: None)
     else:
         words = f"this GPU has compute capability {name}"
         device = types.SimpleNamespace(device_kind="this GPU", compute_capability=name)
@@ -352,13 +353,13 @@ def test_a_machine_without_a_kernel_is_named(name, monkeypatch):
 @pytest.mark.parametrize(("cell", "norms"), [(LSTM, 2), (PLAIN_GRU, 0)], ids=["2", "0"])
 def test_a_norm_has_one_exchange(cell, norms, hopper, monkeypatch):
     """With the mean of the cell; the products of centered weights have none."""
-    sources, source = [], gpu_text.source
+    sources, source = [], text.source
 
     def seen(*arguments):
         sources.append(source(*arguments))
         return sources[-1]
 
-    monkeypatch.setattr(gpu_text, "source", seen)
+    monkeypatch.setattr(text, "source", seen)
     text_of(cell)
     assert ("wait_moments<" in sources[0]) == bool(norms)
     assert f"EXCHANGES = {norms};" in sources[0]
@@ -390,7 +391,7 @@ cell, options = LSTMCell(4), ScanOptions(platform="gpu")
 params = jax.eval_shape(lambda: cell.init(jax.random.key(0), 3))
 x = jax.ShapeDtypeStruct((2, 3, 3), "float32")
 jax.eval_shape(lambda p, x: unroll(cell, p, x, options=options), params, x)
-assert not [m for m in sys.modules if "fast.gpu" in m or "fast.pallas" in m]
+assert not [m for m in sys.modules if "fast.gpu" in m or "fast.tpu" in m]
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

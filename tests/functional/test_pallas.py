@@ -24,7 +24,7 @@ from lnrepro.functional import (
     unroll,
     variational_dropout,
 )
-from lnrepro.functional.fast import pallas
+from lnrepro.functional.fast.tpu import scan as pallas
 from tests.functional import pallas_programs
 from tests.functional.programs import (
     B,

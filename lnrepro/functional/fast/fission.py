@@ -24,12 +24,15 @@ import collections
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
+
+from lnrepro.functional.fast.equations import function_of, inline, variables
+from lnrepro.functional.fast.minimum_cut import minimum_cut
 
 # What the loop may compute again rather than read from a stack.
 ELEMENTWISE = frozenset(
@@ -246,34 +249,34 @@ class Parts(NamedTuple):
 
 
 def take_apart(
-    body: Callable, carry: Any, xs: Any, *, draw_before: bool = False
+    body: Callable, init: Any, xs: Any, *, draw_before: bool = False
 ) -> Parts:
     """Find what is sequential in the body of a scan.
 
     Args:
       body: (carry, inputs of a step) -> (carry, outputs of a step).
-      carry: pytree, the carry before the first step.
+      init: pytree, the carry before the first step.
       xs: pytree of arrays [T, ...], where T is not 0.
       draw_before: whether random bits of JAX's default generator are drawn before the
         loop. They are the same under vmap, and take memory for all steps.
     """
     must_stay = functools.partial(_must_stay, draw_before=draw_before)
     first = jax.tree.map(lambda a: a[0], xs)
-    closed, shapes = jax.make_jaxpr(body, return_shape=True)(carry, first)
-    jaxpr, count = closed.jaxpr, len(jax.tree.leaves(carry))
+    closed, shapes = jax.make_jaxpr(body, return_shape=True)(init, first)
+    jaxpr, count = closed.jaxpr, len(jax.tree.leaves(init))
     carry, inputs = jaxpr.invars[:count], jaxpr.invars[count:]
     constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     equations = []
     names = {v: v for v in (*constants, *jaxpr.invars)}
-    made = _inline(jaxpr, names, equations, constants)
+    made = inline(jaxpr, names, equations, constants)
     new_carry, outputs = made[:count], made[count:]
 
     # What changes from step to step, and what of that depends on the carry.
     made_by = {v: e for e in equations for v in e.outvars}
     varying, sequential = set(inputs), set(carry)
-    results, loop = _variables(new_carry), []
+    results, loop = variables(new_carry), []
     for e in equations:
-        read = _variables(e.invars)
+        read = variables(e.invars)
         if must_stay(e):
             loop.append(e)
             results += read
@@ -284,9 +287,9 @@ def take_apart(
 
     # The loop: what the next carry needs, and what it computes again of the rest.
     loop += _equations_for(results, made_by, sequential.__contains__)
-    reads = results + [v for e in loop for v in _variables(e.invars)]
+    reads = results + [v for e in loop for v in variables(e.invars)]
     reads = [v for v in reads if v not in sequential]
-    to_loop = _minimum_cut(
+    cut = minimum_cut(
         reads,
         made_by,
         can_repeat=lambda e: e.primitive.name in ELEMENTWISE,
@@ -294,23 +297,24 @@ def take_apart(
         at_hand=lambda v: False,
     )
     is_sequential = {id(e) for e in loop}
-    loop += _equations_for(reads, made_by, lambda v: v not in to_loop)
+    loop += _equations_for(reads, made_by, lambda v: v not in cut)
+    # What is the same in every step is a constant.
+    to_loop = [v for v in cut if v in varying]
+    before = _equations_for(to_loop, made_by, lambda v: True)
 
     # The rest: from what the loop stacks and from the inputs, which are there anyway.
     def can_repeat(e):
         is_costly = e.primitive.name in EXPENSIVE or must_stay(e)
         return id(e) not in is_sequential or not is_costly
 
-    to_after = _minimum_cut(
-        _variables(outputs),
+    to_after = minimum_cut(
+        variables(outputs),
         made_by,
         can_repeat=can_repeat,
         can_stack=lambda v: v not in made_by or id(made_by[v]) in is_sequential,
         at_hand=lambda v: v not in sequential,
     )
-    after = _equations_for(_variables(outputs), made_by, lambda v: v not in to_after)
-    stacked = [v for v in to_loop if v in varying]
-    before = _equations_for(stacked, made_by, lambda v: True)
+    after = _equations_for(variables(outputs), made_by, lambda v: v not in to_after)
 
     # What is the same in every step is computed here.
     changing = varying | sequential
@@ -323,9 +327,9 @@ def take_apart(
         chosen = {id(e) for e in part} - {id(e) for e in without}
         return [e for e in equations if id(e) in chosen]
 
-    late = set(_variables(new_carry))
+    late = set(variables(new_carry))
     for e in equations:
-        if late.intersection(_variables(e.invars)):
+        if late.intersection(variables(e.invars)):
             late.update(e.outvars)
     return Parts(
         jax.tree.leaves(xs)[0].shape[0],
@@ -338,98 +342,22 @@ def take_apart(
         in_order(before, fixed),
         in_order(loop),
         in_order(after, fixed),
-        stacked,
+        to_loop,
         list(to_after),
         late,
     )
 
 
-def _equations_for(variables, made_by, is_made):
+def _equations_for(wanted, made_by, is_made):
     """Equations that make some variables, as far as `is_made` says so."""
-    found, waiting = {}, list(variables)
+    found, waiting = {}, list(wanted)
     while waiting:
         v = waiting.pop()
         if v not in made_by or not is_made(v) or id(made_by[v]) in found:
             continue
         found[id(made_by[v])] = made_by[v]
-        waiting += _variables(made_by[v].invars)
+        waiting += variables(made_by[v].invars)
     return list(found.values())
-
-
-def _minimum_cut(wanted, made_by, *, can_repeat, can_stack, at_hand) -> dict:
-    """Return the variables of the fewest bytes from which `wanted` follows.
-
-    Args:
-      wanted: variables, in a fixed order.
-      made_by: {variable: equation}.
-      can_repeat: whether an equation may be evaluated again.
-      can_stack: whether a variable may be in the result.
-      at_hand: whether a variable is there at no cost.
-
-    Returns:
-      {variable: None}, in a fixed order.
-    """
-    # By maximum flow (Edmonds and Karp 1972): a variable is an edge from (v, "in") to
-    # (v, "out") of its size. The flow enters where a variable cannot be made again and
-    # leaves where it is wanted.
-    capacity = collections.defaultdict(dict)
-
-    def connect(a, b, size):
-        capacity[a][b] = size
-        capacity[b].setdefault(a, 0)
-
-    wanted = [v for v in wanted if not at_hand(v)]
-    seen, waiting = {}, list(wanted)
-    for v in wanted:
-        connect((v, "out"), "sink", float("inf"))
-    while waiting:
-        v = waiting.pop()
-        if v in seen:
-            continue
-        seen[v] = None
-        connect((v, "in"), (v, "out"), _size(v) if can_stack(v) else float("inf"))
-        if v not in made_by or not can_repeat(made_by[v]):
-            connect("source", (v, "in"), float("inf"))
-            continue
-        for u in _variables(made_by[v].invars):
-            if not at_hand(u):
-                connect((u, "out"), (v, "in"), float("inf"))
-                waiting.append(u)
-
-    reached = _reached(capacity)
-    while "sink" in reached:
-        path: list[Any] = ["sink"]
-        while path[-1] != "source":
-            path.append(reached[path[-1]])
-        edges = [(a, b) for b, a in itertools.pairwise(path)]
-        flow = min(capacity[a][b] for a, b in edges)
-        for a, b in edges:
-            capacity[a][b] -= flow
-            capacity[b][a] += flow
-        reached = _reached(capacity)
-    return {v: None for v in seen if (v, "in") in reached and (v, "out") not in reached}
-
-
-def _reached(capacity):
-    """{node: the node before it} for all nodes that more flow can reach."""
-    before: dict[Any, Any] = {"source": None}
-    waiting = collections.deque(before)
-    while waiting:
-        a = waiting.popleft()
-        for b, left in capacity[a].items():
-            if left > 0 and b not in before:
-                before[b] = a
-                waiting.append(b)
-    return before
-
-
-def _size(v):
-    """Bytes of a variable. Symbolic sizes of jax.export count as 1."""
-    size = v.aval.dtype.itemsize
-    for n in v.aval.shape:
-        size *= n if isinstance(n, int) else 1
-    # One array is better than two of half its size.
-    return size + 1
 
 
 def _must_stay(equation, draw_before):
@@ -442,12 +370,7 @@ def _must_stay(equation, draw_before):
     return any(_must_stay(e, draw_before) for jaxpr in inner for e in jaxpr.eqns)
 
 
-def _variables(atoms: Iterable) -> list:
-    """The variables among variables and literals."""
-    return [a for a in atoms if not isinstance(a, core.Literal)]
-
-
-def _groups(variables, late, one_slice):
+def _groups(names, late, one_slice):
     """The numbers of the variables that are stacked together.
 
     With `one_slice` these are arrays [rows, ...] with as many rows as each other, and
@@ -457,7 +380,7 @@ def _groups(variables, late, one_slice):
     which XLA would copy to stack it after the new one has taken its memory.
     """
     groups = collections.defaultdict(list)
-    for i, v in enumerate(variables):
+    for i, v in enumerate(names):
         shape, spec = v.aval.shape, v.aval.sharding.spec
         rows = len(_rows(shape))
         # Over Explicit axes, arrays are not joined along an axis that is sharded.
@@ -491,61 +414,14 @@ def _join(values, groups):
     ]
 
 
-def _split(joined, variables, groups):
+def _split(joined, names, groups):
     """Undo `_join`."""
-    values: list[Any] = [None] * len(variables)
+    values: list[Any] = [None] * len(names)
     for group, array in zip(groups, joined, strict=True):
         parts = [array]
         if len(group) > 1:
-            sizes = [_row_size(variables[i].aval.shape) for i in group]
+            sizes = [_row_size(names[i].aval.shape) for i in group]
             parts = jnp.split(array, list(itertools.accumulate(sizes))[:-1], -1)
         for i, part in zip(group, parts, strict=True):
-            values[i] = part.reshape(variables[i].aval.shape)
+            values[i] = part.reshape(names[i].aval.shape)
     return values
-
-
-def function_of(equations: list, inputs: list, outputs: list) -> Callable:
-    """Return the function (values of inputs) -> values of outputs of some equations.
-
-    Args:
-      equations: equations of a jaxpr, in order.
-      inputs: variables.
-      outputs: variables or literals.
-    """
-    effects = frozenset().union(*(e.effects for e in equations))
-    # The names of arguments and results are not known.
-    info = core.DebugInfo("fission", "fission", None, None)
-    jaxpr = core.Jaxpr([], inputs, outputs, equations, effects, info)
-    return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, []))
-
-
-def _inline(jaxpr, names, equations, constants):
-    """Append the equations of a jaxpr to a list; return the results.
-
-    An inner `jax.jit` is replaced by its equations, so that its parts can be told
-    apart. Its jaxpr may occur twice, so each occurrence gets variables of its own.
-
-    Args:
-      jaxpr: the jaxpr.
-      names: {variable: its new name} of the arguments.
-      equations: list to append to.
-      constants: {variable: value} to add to.
-    """
-
-    def renamed(atoms):
-        return [a if isinstance(a, core.Literal) else names[a] for a in atoms]
-
-    for e in jaxpr.eqns:
-        inputs = renamed(e.invars)
-        if e.primitive.name == "jit":
-            inner = e.params["jaxpr"]
-            fixed = [core.Var(v.aval) for v in inner.jaxpr.constvars]
-            constants.update(zip(fixed, inner.consts, strict=True))
-            variables = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
-            of_inner = dict(zip(variables, (*fixed, *inputs), strict=True))
-            made = _inline(inner.jaxpr, of_inner, equations, constants)
-        else:
-            made = [core.Var(v.aval) for v in e.outvars]
-            equations.append(e.replace(invars=inputs, outvars=made))
-        names.update(zip(e.outvars, made, strict=True))
-    return renamed(jaxpr.outvars)

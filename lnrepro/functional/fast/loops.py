@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.scan_options import Plan
+
 
 def over_chunks(
     function: Callable, state: Any, inputs: Any, size: int, reverse: bool
@@ -54,12 +56,12 @@ def over_chunks(
 
 
 def scan_in_place(
-    plan: Any, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
+    plan: Plan, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
 ) -> tuple[Any, Any, Any, Any]:
     """Scan one_step against the direction of the forward pass.
 
     Args:
-      plan: the static part of the scan, `scan_options.Plan`.
+      plan: the static part of the scan.
       one_step: (carry, (values to replace, inputs)) -> (carry, (values in their place,
         what is added to the total, outputs)), each of one step.
       carry: the carry before the first step.
@@ -114,7 +116,7 @@ def scan_in_place(
 
 
 def scan_at_once(
-    plan: Any, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
+    plan: Plan, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
 ) -> tuple[Any, Any, Any, Any]:
     """Do what `scan_in_place` does, with new arrays for the values."""
     adds_in_loop = plan.form.adds_in_loop

@@ -1,4 +1,4 @@
-// gpu_source/device.cuh for a CPU: every thread of a cluster is a fiber. A fiber that
+// gpu/source/device.cuh for a CPU: every thread of a cluster is a fiber. A fiber that
 // waits gives way to the others.
 #include <setjmp.h>
 #include <ucontext.h>

@@ -1,15 +1,15 @@
 """The source of a kernel, in CUDA.
 
-gpu_source/parts.cuh has the products and sums, gpu_source/device.cuh what C++ has no
+source/parts.cuh has the products and sums, source/device.cuh what C++ has no
 words for. Every atom is a variable, with an entry for each unit of the lane where units
 differ.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from lnrepro.functional.fast.gpu_values import TYPES, Atom
+from lnrepro.functional.fast.gpu.program import Program
+from lnrepro.functional.fast.gpu.values import ELEMENTWISE, TYPES, Atom
 from lnrepro.functional.fast.kernels import NoKernel
 
 _KERNEL = """\
@@ -47,12 +47,12 @@ KERNEL recurrence({parameters}) {{
 """
 
 
-def source(program: Any, constants: dict[str, int]) -> str:
+def source(program: Program, constants: dict[str, int]) -> str:
     """Return the source of a kernel.
 
     Args:
-      program: a `gpu_kernel.Program`.
-      constants: {name: number}, those that gpu_source/parts.cuh asks for.
+      program: what a step computes.
+      constants: {name: number}, those that source/parts.cuh asks for.
     """
     parameters = [
         f"const {TYPES[a.aval.dtype]}* __restrict__ a{a.number}"
@@ -108,7 +108,7 @@ def source(program: Any, constants: dict[str, int]) -> str:
     )
 
 
-def _rounds(program: Any, outputs: dict[Atom, list[str]]) -> Iterator[str]:
+def _rounds(program: Program, outputs: dict[Atom, list[str]]) -> Iterator[str]:
     """Yield the statements of a step. What is made is stored after a round has sent."""
     made = [a for a in outputs if a.kind in ("input", "literal")]
     number = 0
@@ -168,7 +168,8 @@ def _value(a, prefix="v"):
 
 
 def _expression(a):
-    return a.how.format(*map(_value, a.args))
+    expression = ELEMENTWISE[a.how].format(*map(_value, a.args))
+    return f"rounded({expression})" if a.type == "bf16" else expression
 
 
 def _define(a, expression, prefix="v"):

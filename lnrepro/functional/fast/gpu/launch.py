@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from lnrepro.functional.fast import gpu_kernel
-from lnrepro.functional.fast.gpu_kernel import Kernel
+from lnrepro.functional.fast.gpu import kernel as layout
+from lnrepro.functional.fast.gpu.kernel import Kernel
 from lnrepro.functional.fast.kernels import NoKernel
 
-_SOURCE = pathlib.Path(__file__).parent / "gpu_source"
+_SOURCE = pathlib.Path(__file__).parent / "source"
 # NVRTC writes the newest version of PTX, which an older ptxas or driver refuses. This
 # one, of CUDA 12.1, has all that is needed.
 _PTX_VERSION = "8.1"
@@ -47,7 +47,7 @@ def call(kernel: Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     """Run a kernel in an XLA program for a GPU; return its results."""
     sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), 1)
     sizes |= {"grid_x": kernel.blocks, "block_x": kernel.threads}
-    sizes |= {"shared_mem_bytes": gpu_kernel.SHARED_MEMORY}
+    sizes |= {"shared_mem_bytes": layout.SHARED_MEMORY}
     results = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
         *arguments,
         name="recurrence",

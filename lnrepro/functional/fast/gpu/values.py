@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
+from lnrepro.functional.fast.equations import evaluate, results_of
 from lnrepro.functional.fast.kernels import NoKernel
 
 # The types of numbers in memory. A kernel computes in float32, and rounds the results
@@ -34,6 +34,7 @@ TYPES = {
 }
 # Atoms of an array, each of which takes a register.
 MOST_ATOMS = 64
+# In CUDA, by the name of JAX's primitive.
 ELEMENTWISE = {
     "add": "{0} + {1}", "add_any": "{0} + {1}", "sub": "{0} - {1}",
     "mul": "{0} * {1}", "div": "{0} / {1}", "neg": "-{0}", "square": "{0} * {0}",
@@ -45,11 +46,11 @@ ELEMENTWISE = {
     "sin": "sinf({0})", "cos": "cosf({0})", "exp2": "exp2f({0})",
     "floor": "floorf({0})", "ceil": "ceilf({0})",
     "select_n": "{0} ? {2} : {1}", "copy": "{0}", "copy_p": "{0}",
+    "one_if": "{0} ? 1.f : 0.f",
     "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} && {1}", "or": "{0} || {1}",
     "not": "!{0}", "is_finite": "isfinite({0})",
 }  # fmt: skip
-CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"}
 
 
 @dataclasses.dataclass(eq=False)
@@ -58,8 +59,8 @@ class Atom:
 
     number: int  # Its place among all atoms.
     kind: str  # "literal", "input", "local", "sum", "moments" or "product".
-    # Of a local atom the expression, of an input its `Place`, of a product (product,
-    # chunk), of squared deviations from a mean the sum that the mean is made of.
+    # Of a local atom its name in `ELEMENTWISE`, of an input its `Place`, of a product
+    # (product, chunk), of squared deviations from a mean the sum that the mean is of.
     how: Any
     args: tuple  # The atoms that it is made of.
     type: str = "float"  # A value of `TYPES`.
@@ -131,16 +132,7 @@ class Tracer:
         Raises:
           NoKernel: an operation that a kernel does not have.
         """
-        for e in equations:
-            if not all(v in values for v in e.outvars):
-                inputs = [self.read(a, values) for a in e.invars]
-                for v, result in zip(e.outvars, self._results(e, inputs), strict=True):
-                    values.setdefault(v, result)
-
-    @staticmethod
-    def read(v: Any, values: dict) -> Any:
-        """Return the value of a variable or a literal."""
-        return np.asarray(v.val) if isinstance(v, core.Literal) else values[v]
+        evaluate(equations, values, self._results)
 
     def array(self, value: Any) -> Array:
         """Return the array of an argument, or of numbers that are known."""
@@ -191,18 +183,10 @@ class Tracer:
 
     def _results(self, e, inputs):
         name, out = e.primitive.name, e.outvars[0].aval
-        if name in CALLS:
-            inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
-            values = dict(zip(inner.jaxpr.constvars, inner.consts, strict=True))
-            values |= dict(zip(inner.jaxpr.invars, inputs, strict=True))
-            self.evaluate(inner.jaxpr.eqns, values)
-            return [self.read(v, values) for v in inner.jaxpr.outvars]
         if not any(isinstance(a, Array | Argument) for a in inputs):
             # Masks of gates are computed now.
             with jax.ensure_compile_time_eval():
-                results = e.primitive.bind(*inputs, **e.params)
-            results = results if e.primitive.multiple_results else [results]
-            return [np.asarray(a) for a in results]
+                return [np.asarray(a) for a in results_of(e, inputs)]
         if name == "dot_general":
             return [self._product(e, *inputs)]
         arrays = [self.array(a) for a in inputs]
@@ -210,15 +194,14 @@ class Tracer:
             arrays = [self._one_row(a) for a in arrays]
         if out.dtype not in TYPES:
             raise NoKernel(f"{name} of {out.dtype}")
-        how = ELEMENTWISE.get(name)
+        type = TYPES[out.dtype]
         if name == "convert_element_type":
             is_cast = e.invars[0].aval.dtype == bool and out.dtype != bool
-            how = "({0} ? 1.f : 0.f)" if is_cast else "{0}"
+            name = "one_if" if is_cast else "copy"
         if name == "integer_pow":
-            how = " * ".join(["{0}"] * abs(e.params["y"]))
-            how = how if e.params["y"] > 0 else f"1.f / ({how})"
-        if how is not None:
-            return [self._elementwise(name, how, TYPES[out.dtype], arrays, out.shape)]
+            return [self._power(e.params["y"], type, arrays, out.shape)]
+        if name in ELEMENTWISE:
+            return [self._elementwise(name, type, arrays, out.shape)]
         if name == "reduce_sum":
             return [self._reduce_sum(arrays[0], e.params["axes"], out.shape)]
         codes = [a.codes for a in arrays]
@@ -245,21 +228,20 @@ class Tracer:
         type = "bool" if isinstance(value, bool) else "float"
         return self._new("literal", value, type=type, value=value)
 
-    def _operate(self, name, how, type, *args):
+    def _operate(self, name, type, *args):
         """An element-wise operation, or a simpler atom of the same value."""
         # Masks of gates are literals.
         if name == "select_n" and args[0].value is not None:
             return args[1 + int(args[0].value)]
-        if how == "{0}" and args[0].type in (type, "bf16"):
+        if name == "copy" and args[0].type in (type, "bf16"):
             return args[0]
-        how = f"rounded({how})" if type == "bf16" else how
-        return self._new("local", how, args, type, any(a.per_unit for a in args))
+        return self._new("local", name, args, type, any(a.per_unit for a in args))
 
     def _times(self, atom, count):
         if count == 1:
             return atom
         factor = self._literal(float(count))
-        return self._operate("mul", ELEMENTWISE["mul"], atom.type, atom, factor)
+        return self._operate("mul", atom.type, atom, factor)
 
     # Arrays.
 
@@ -276,7 +258,20 @@ class Tracer:
             raise NoKernel("constants that differ between the rows")
         return Array(a.codes[:1], a.shape)
 
-    def _elementwise(self, name, how, type, arrays, shape):
+    def _power(self, exponent, type, arrays, shape):
+        """An integer power by products."""
+        if abs(exponent) == 2:
+            result = self._elementwise("square", type, arrays, shape)
+        else:
+            result = arrays[0]
+            for _ in range(abs(exponent) - 1):
+                result = self._elementwise("mul", type, [result, *arrays], shape)
+        if exponent > 0:
+            return result
+        one = self.array(np.ones(result.codes.shape, np.float32))
+        return self._elementwise("div", type, [one, result], shape)
+
+    def _elementwise(self, name, type, arrays, shape):
         codes = np.broadcast_arrays(*(a.codes for a in arrays))
         sizes = codes[0].shape
         stacked = np.stack(codes).reshape(len(arrays), -1)
@@ -286,7 +281,7 @@ class Tracer:
             raise NoKernel(f"{name} of different units")
         columns, inverse = np.unique(atoms, axis=1, return_inverse=True)
         made = [
-            self._operate(name, how, type, *(self.atoms[i] for i in column))
+            self._operate(name, type, *(self.atoms[i] for i in column))
             for column in columns.T
         ]
         first = np.array([a.number * (self.units + 1) for a in made])
@@ -318,7 +313,7 @@ class Tracer:
         for chunk in range(out.shape[1] // self.units):
             atom = self._new("product", (number, chunk), inputs, per_unit=True)
             # Sums of narrow numbers are in float32, and are rounded.
-            atom = self._operate("round", "{0}", TYPES[out.dtype], atom)
+            atom = self._operate("copy", TYPES[out.dtype], atom)
             codes.append(self._codes(atom))
         return Array(np.concatenate(codes)[None], out.shape)
 
@@ -348,7 +343,7 @@ class Tracer:
             terms.append(self._new("sum", "", tuple(of_units)))
         total, type = terms[0], self.atoms[numbers[0]].type
         for term in terms[1:]:
-            total = self._operate("add", ELEMENTWISE["add"], type, total, term)
+            total = self._operate("add", type, total, term)
         return total.number * (self.units + 1) + unit * total.per_unit
 
     def _moved(self, name, codes, is_row, **params):

@@ -8,8 +8,8 @@
 every step of the loop, and each of them waits for the one before it. Here the loop is
 one kernel, forward and backward, around the unchanged `Cell.step`:
 
-    equations -- gpu_values --> numbers of a lane -- gpu_kernel --> rounds, layout
-              -- gpu_text --> CUDA -- gpu_compile --> PTX in an XLA program
+    equations -- values --> numbers of a lane -- program --> rounds -- kernel --> layout
+              -- text --> CUDA -- launch --> PTX in an XLA program
 
 A cluster of blocks has 8 or 16 rows of the batch and all units. The weights stay on
 chip, as operands of tensor cores. Sums over units and inputs of products travel between
@@ -33,9 +33,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.fast import fission, gpu_compile, gpu_kernel
-from lnrepro.functional.fast.gpu_kernel import Program
+from lnrepro.functional.fast import fission
+from lnrepro.functional.fast.gpu import kernel as layout
+from lnrepro.functional.fast.gpu import launch
+from lnrepro.functional.fast.gpu.program import Program, trace
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
+from lnrepro.functional.sequences import varying_axes
 
 
 def scan(
@@ -55,25 +58,23 @@ def scan(
     Raises:
       NoKernel: a condition of the kernel does not hold.
     """
-    if reason := gpu_compile.reason_against_device():
+    if reason := launch.reason_against_device():
         raise NoKernel(reason)
-    for a in map(jax.typeof, jax.tree.leaves((carry, xs))):
-        if any(a.sharding.spec):
+    for a in jax.tree.leaves((carry, xs)):
+        if any(jax.typeof(a).sharding.spec):
             raise NoKernel("arrays are sharded over Explicit axes; use jax.shard_map")
-        # The name differs between versions of JAX.
-        axes = getattr(a, "manual_axis_type", None)
-        if axes.varying if axes else a.vma:
+        if varying_axes(a):
             raise NoKernel("inside jax.shard_map, it needs check_vma=False")
     if jax.tree.leaves(xs)[0].shape[0] == 0:
         raise NoKernel("there are no steps")
     parts = fission.take_apart(body, carry, xs, draw_before=True)
-    program = gpu_kernel.trace(parts)
+    program = trace(parts)
     names = [*parts.constants, *parts.carry, *parts.to_loop]
-    launch = _launch(program, program.rows, parts.steps, reverse)
+    run = _kernel_of(program, program.rows, parts.steps, reverse)
 
     def in_kernel(constants, carry, stacked):
         values = dict(zip(names, (*constants, *carry, *stacked), strict=True))
-        results = launch(*(values[a.variable] for a in program.arguments))
+        results = run(*(values[a.variable] for a in program.arguments))
         last = list(carry)
         for i in program.carries:
             last[i] = results.pop(0)
@@ -85,25 +86,25 @@ def scan(
     return fission.around(parts, with_derivative(in_kernel, in_xla), carry, xs)
 
 
-def _launch(program: Program, rows: int, steps: int, reverse: bool) -> Callable:
+def _kernel_of(program: Program, rows: int, steps: int, reverse: bool) -> Callable:
     """Return a function from the arguments of a kernel to its results.
 
     Under `jax.vmap`, it is a kernel of more rows.
     """
-    kernel = gpu_kernel.kernel(program, rows, steps, reverse)
+    kernel = layout.kernel(program, rows, steps, reverse)
     with_rows = {a.how.argument for a in program.inputs if a.how.has_row}
     are_mapped = [True] * len(kernel.results)
 
     @jax.custom_batching.custom_vmap
-    def launch(*arguments):
-        return gpu_compile.call(kernel, arguments)
+    def run(*arguments):
+        return launch.call(kernel, arguments)
 
-    @launch.def_vmap
+    @run.def_vmap
     def _(size, is_mapped, *arguments):
         described = list(zip(program.arguments, is_mapped, arguments, strict=True))
         if any(m and a not in with_rows for a, m, _ in described):
             # With other weights for each: one kernel after the other.
-            one_by_one = jax.custom_batching.sequential_vmap(launch)
+            one_by_one = jax.custom_batching.sequential_vmap(run)
             axes = [0 if m else None for m in is_mapped]
             return jax.vmap(one_by_one, axes)(*arguments), are_mapped
         folded = []
@@ -115,11 +116,11 @@ def _launch(program: Program, rows: int, steps: int, reverse: bool) -> Callable:
                 x = jnp.moveaxis(x, 0, axis)
                 x = x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
             folded.append(x)
-        results = _launch(program, size * rows, steps, reverse)(*folded)
+        results = _kernel_of(program, size * rows, steps, reverse)(*folded)
         for i, x in enumerate(results):
             axis = int(i >= len(program.carries))
             x = x.reshape(*x.shape[:axis], size, -1, *x.shape[axis + 1 :])
             results[i] = jnp.moveaxis(x, axis, 0)
         return results, are_mapped
 
-    return launch
+    return run

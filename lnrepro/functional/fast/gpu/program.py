@@ -1,4 +1,4 @@
-"""The sequential part of a loop as rounds of one CUDA kernel, and how it is laid out.
+"""The sequential part of a loop as rounds of one CUDA kernel.
 
     carry, inputs of a step --> [ element-wise | sums | product ] --> carry, outputs
 
@@ -13,19 +13,10 @@ from typing import NamedTuple
 
 import jax
 
-from lnrepro.functional.fast import fission, gpu_text
-from lnrepro.functional.fast.gpu_values import Argument, Atom, Product, Tracer
+from lnrepro.functional.fast import fission
+from lnrepro.functional.fast.equations import value_of
+from lnrepro.functional.fast.gpu.values import Argument, Atom, Product, Tracer
 from lnrepro.functional.fast.kernels import NoKernel
-
-# Of an H100.
-CORES, SHARED_MEMORY = 132, 227 * 1024
-# Blocks of a cluster. XLA launches no larger ones.
-CLUSTERS = (1, 2, 4, 8)
-# Registers of a thread for weights: {(rows of a cluster, units of a lane): number},
-# and 0 for all others. With more, ptxas spills other values to memory.
-REGISTERS = {(8, 1): 128, (8, 2): 48, (16, 1): 32}
-# Bytes of weights of a block. About a third of so many are read in every step.
-MOST_WEIGHTS = 400 * 1024
 
 
 class Program(NamedTuple):
@@ -56,15 +47,6 @@ class Round(NamedTuple):
     then: list  # Atoms that are made while it waits.
 
 
-class Kernel(NamedTuple):
-    """A kernel for so many rows and steps."""
-
-    source: str  # In CUDA.
-    results: list  # Shapes and dtypes of last carries and outputs [T, ...].
-    blocks: int  # Of all clusters.
-    threads: int  # Of a block.
-
-
 def trace(parts: fission.Parts) -> Program:
     """Return what a step of a kernel computes.
 
@@ -93,7 +75,7 @@ def trace(parts: fission.Parts) -> Program:
     start = [list(tracer.stored(tracer.array(values[v]))) for v in carry]
     tracer.evaluate(parts.loop, values)
     results = [*(parts.new_carry[i] for i in changing), *parts.to_after]
-    arrays = [tracer.array(tracer.read(v, values)) for v in results]
+    arrays = [tracer.array(value_of(v, values)) for v in results]
     stored = [list(tracer.stored(a)) for a in arrays]
     kept = [atom for array in start + stored for _, atom, _ in array]
     _merge_moments(_needed(kept), tracer.units)
@@ -135,14 +117,14 @@ def _needed(atoms):
 def _merge_moments(atoms, units):
     """Exchange sums of squared deviations with the sum that their mean is made of."""
     for a in atoms:
-        if a.kind != "sum" or any(x.how != "{0} * {0}" for x in a.args):
+        if a.kind != "sum" or any(x.how != "square" for x in a.args):
             continue
         deviations = [x.args[0] for x in a.args]
-        if any(d.how != "{0} - {1}" for d in deviations):
+        if any(d.how != "sub" for d in deviations):
             continue
         values = tuple(d.args[0] for d in deviations)
         mean = deviations[0].args[1]
-        if mean.how != "{0} / {1}" or any(d.args[1] is not mean for d in deviations):
+        if mean.how != "div" or any(d.args[1] is not mean for d in deviations):
             continue
         total, count = mean.args
         is_mean = total.kind == "sum" and count.value == units * len(values)
@@ -179,35 +161,3 @@ def _rounds(atoms):
         done |= set(sent)
         todo = [a for a in todo if a not in done]
     return rounds
-
-
-def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
-    """Return the kernel of a program for B rows and T steps.
-
-    Raises:
-      NoKernel: its weights are too large.
-    """
-    # The fewest blocks in which every lane has one unit.
-    enough = [c for c in CLUSTERS if program.units <= 32 * c]
-    blocks = min(enough, default=CLUSTERS[-1])
-    weights = [product.weight.aval for product in program.products]
-    size = sum(w.size * w.dtype.itemsize for w in weights)
-    if size > blocks * MOST_WEIGHTS:
-        raise NoKernel(
-            f"weights of {size // 1024} KiB; {blocks} blocks have room for "
-            f"{blocks * MOST_WEIGHTS // 1024}"
-        )
-    # More clusters than the GPU holds at once would wait for each other.
-    height = 16 if rows > 8 * (CORES // blocks) else 8
-    clusters, of_lane = -(-rows // height), -(-program.units // (32 * blocks))
-    results = []
-    for i, a in enumerate(program.types):
-        time = (steps,) if i >= len(program.carries) else ()
-        shape = (*time, rows, *a.shape[1:])
-        results.append(jax.ShapeDtypeStruct(shape, a.dtype))
-    numbers = {"C": blocks, "R": height, "H": program.units, "B": rows, "T": steps}
-    numbers["REVERSE"] = int(reverse)
-    numbers["REGISTERS"] = REGISTERS.get((height, of_lane), 0)
-    numbers["SHARED"] = SHARED_MEMORY
-    source = gpu_text.source(program, numbers)
-    return Kernel(source, results, clusters * blocks, 32 * height)

@@ -1,18 +1,20 @@
 """Equations in forms that Mosaic knows, the compiler of Pallas' kernels for TPUs.
 
 Mosaic lacks some operations of JAX, or some of their forms: products of more than one
-contracted axis, reshapes of booleans, floating-point iota. `fast.pallas` evaluates the
-body of a loop with them replaced, and takes out of it what is the same in every step.
+contracted axis, reshapes of booleans, floating-point iota. `fast.tpu.scan` evaluates
+the body of a loop with them replaced, and takes out of it what is the same in every
+step.
 """
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
+
+from lnrepro.functional.fast import equations
 
 
 def evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence) -> list:
@@ -32,37 +34,29 @@ def evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence) -> list:
         is_number = v.aval.dtype == bool and a.dtype != bool
         values[v] = a != 0 if is_number else a
 
-    def value_of(atom):
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-    for e in jaxpr.eqns:
-        inputs = [value_of(a) for a in e.invars]
+    def results_in_mosaic(e, inputs):
         name = e.primitive.name
-        inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
-        # A kernel calls no functions. Derivatives were taken before this.
-        if name in ("jit", "closed_call", "custom_jvp_call", "custom_vjp_call"):
-            results = evaluate(inner.jaxpr, inner.consts, inputs)
         # Barriers tell XLA what to fuse, which does not see the inside of a kernel.
-        elif name == "optimization_barrier":
-            results = inputs
-        elif name == "dot_general":
-            results = [_product(*inputs, **e.params)]
+        if name == "optimization_barrier":
+            return inputs
+        if name == "dot_general":
+            return [_product(*inputs, **e.params)]
         # Mosaic counts in integers only.
-        elif name == "iota" and jnp.issubdtype(e.params["dtype"], jnp.floating):
+        if name == "iota" and jnp.issubdtype(e.params["dtype"], jnp.floating):
             counts = e.primitive.bind(**e.params | {"dtype": jnp.dtype(jnp.int32)})
-            results = [counts.astype(e.params["dtype"])]
-        elif name == "reshape" and _regroups_units(inputs[0], e.params["new_sizes"]):
-            results = [_regrouped(inputs[0], e.params["new_sizes"])]
-        elif name in ("reshape", "broadcast_in_dim") and inputs[0].dtype == bool:
+            return [counts.astype(e.params["dtype"])]
+        if name == "reshape" and _regroups_units(inputs[0], e.params["new_sizes"]):
+            return [_regrouped(inputs[0], e.params["new_sizes"])]
+        if name in ("reshape", "broadcast_in_dim") and inputs[0].dtype == bool:
             # Mosaic reshapes no booleans, so the number is reshaped and compared again.
             number = numbers.get(e.invars[0], inputs[0])
             number = e.primitive.bind(without_booleans(number), **e.params)
             numbers[e.outvars[0]] = number
-            results = [number != 0]
-        else:
-            results = _results_of(e, values)
-        values.update(zip(e.outvars, results, strict=True))
-    return [value_of(a) for a in jaxpr.outvars]
+            return [number != 0]
+        return equations.results_of(e, inputs)
+
+    equations.evaluate(jaxpr.eqns, values, results_in_mosaic)
+    return [equations.value_of(a, values) for a in jaxpr.outvars]
 
 
 _BROADCASTS = ("broadcast_in_dim", "iota")
@@ -84,7 +78,7 @@ def hoist(closed: Any, constants: Sequence) -> tuple[Any, list]:
     values |= dict(zip(jaxpr.invars, constants, strict=False))
     inside = []
     for e in jaxpr.eqns:
-        read = variables(e.invars)
+        read = equations.variables(e.invars)
         is_known = read and all(v in values for v in read) and not e.effects
         # What a broadcast makes larger stays in the body, where it takes no memory.
         larger = sum(_size(v) for v in e.outvars) > sum(map(_size, read))
@@ -92,11 +86,10 @@ def hoist(closed: Any, constants: Sequence) -> tuple[Any, list]:
         # A boolean is made in the body, from the number that lies in memory.
         stays |= any(v.aval.dtype == bool for v in e.outvars)
         if is_known and not stays:
-            values.update(zip(e.outvars, _results_of(e, values), strict=True))
+            equations.evaluate([e], values, equations.results_of)
         else:
             inside.append(e)
-    read = {v for e in inside for v in variables(e.invars)}
-    read |= set(variables(jaxpr.outvars))
+    read = equations.variables_read(inside, jaxpr.outvars)
     names = [v for v in values if v in read]
     effects = frozenset().union(*(e.effects for e in inside))
     step = jaxpr.replace(
@@ -167,20 +160,6 @@ def _common(a, b):
 
 def _size(variable):
     return math.prod(variable.aval.shape)
-
-
-def _results_of(equation, values):
-    """Evaluate one equation, which has no function to call."""
-    inputs = [
-        a.val if isinstance(a, core.Literal) else values[a] for a in equation.invars
-    ]
-    results = equation.primitive.bind(*inputs, **equation.params)
-    return results if equation.primitive.multiple_results else [results]
-
-
-def variables(atoms: Iterable) -> list:
-    """The variables among variables and literals."""
-    return [a for a in atoms if not isinstance(a, core.Literal)]
 
 
 def without_booleans(a: jax.Array) -> jax.Array:

@@ -17,8 +17,8 @@ and biases are computed in the kernel, although they could be taken out of it: w
 in the vector memory already costs less there than to read and write it again.
 
 The body may be any function, so both passes of `lnrepro.functional.scan` run around the
-unchanged `Cell.step`. `fast.mosaic` brings its equations into forms that Mosaic, the
-compiler of Pallas' kernels, knows.
+unchanged `Cell.step`. `fast.tpu.mosaic` brings its equations into forms that Mosaic,
+the compiler of Pallas' kernels, knows.
 
 Limits:
 - Weights, carry and two blocks of every input and output of a step fit into VMEM.
@@ -43,8 +43,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
-from lnrepro.functional.fast import mosaic
+from lnrepro.functional.fast import equations
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
+from lnrepro.functional.fast.tpu import mosaic
 
 # Tests set it to True, or to `pltpu.InterpretParams()`, to run kernels on a CPU.
 INTERPRET: Any = False
@@ -109,8 +110,7 @@ class _Loop:
             ],
         )
         self.step, self.constants = mosaic.hoist(flat, constants)
-        read = {v for e in self.step.eqns for v in mosaic.variables(e.invars)}
-        read |= set(mosaic.variables(self.step.outvars))
+        read = equations.variables_read(self.step.eqns, self.step.outvars)
         self.is_read = [v in read for v in self._split(self.step.invars)[2]]
 
     def _split(self, values):

@@ -1,0 +1,103 @@
+"""Equations of JAX's jaxprs: read, put in line, evaluated, made functions again."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from jax.extend import core
+
+# Primitives that evaluate an inner jaxpr. Derivatives are taken before equations are
+# read, so that their rules are not needed.
+CALLS = frozenset({"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"})
+
+
+def variables(atoms: Iterable) -> list:
+    """Return the variables among variables and literals."""
+    return [a for a in atoms if not isinstance(a, core.Literal)]
+
+
+def variables_read(equations: Iterable, results: Iterable) -> set:
+    """Return all variables that some equations, or their results, read."""
+    read = {v for e in equations for v in variables(e.invars)}
+    return read | set(variables(results))
+
+
+def function_of(equations: list, inputs: list, outputs: list) -> Callable:
+    """Return the function (values of inputs) -> values of outputs of some equations.
+
+    Args:
+      equations: equations of a jaxpr, in order.
+      inputs: variables.
+      outputs: variables or literals.
+    """
+    effects = frozenset().union(*(e.effects for e in equations))
+    # The names of arguments and results are not known.
+    info = core.DebugInfo("fission", "fission", None, None)
+    jaxpr = core.Jaxpr([], inputs, outputs, equations, effects, info)
+    return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, []))
+
+
+def inline(jaxpr: Any, names: dict, equations: list, constants: dict) -> list:
+    """Append the equations of a jaxpr to a list; return the results.
+
+    An inner `jax.jit` is replaced by its equations, so that its parts can be told
+    apart. Its jaxpr may occur twice, so each occurrence gets variables of its own.
+
+    Args:
+      jaxpr: the jaxpr.
+      names: {variable: its new name} of the arguments.
+      equations: list to append to.
+      constants: {variable: value} to add to.
+    """
+
+    def renamed(atoms):
+        return [a if isinstance(a, core.Literal) else names[a] for a in atoms]
+
+    for e in jaxpr.eqns:
+        inputs = renamed(e.invars)
+        if e.primitive.name == "jit":
+            inner = e.params["jaxpr"]
+            fixed = [core.Var(v.aval) for v in inner.jaxpr.constvars]
+            constants.update(zip(fixed, inner.consts, strict=True))
+            arguments = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
+            of_inner = dict(zip(arguments, (*fixed, *inputs), strict=True))
+            made = inline(inner.jaxpr, of_inner, equations, constants)
+        else:
+            made = [core.Var(v.aval) for v in e.outvars]
+            equations.append(e.replace(invars=inputs, outvars=made))
+        names.update(zip(e.outvars, made, strict=True))
+    return renamed(jaxpr.outvars)
+
+
+def value_of(atom: Any, values: dict) -> Any:
+    """Return the value of a literal, or of a variable among {variable: value}."""
+    return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+
+def results_of(equation: Any, inputs: Sequence) -> list:
+    """Evaluate one equation by its primitive."""
+    results = equation.primitive.bind(*inputs, **equation.params)
+    return results if equation.primitive.multiple_results else [results]
+
+
+def evaluate(equations: Iterable, values: dict, rule: Callable) -> None:
+    """Evaluate equations in their order, inner functions in line.
+
+    Args:
+      equations: those whose results are known are passed over.
+      values: {variable: value}, to read and to add to.
+      rule: (equation, values of its inputs) -> values of its results.
+    """
+    for e in equations:
+        if e.outvars and all(v in values for v in e.outvars):
+            continue
+        inputs = [value_of(a, values) for a in e.invars]
+        if e.primitive.name in CALLS:
+            inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
+            names = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
+            of_inner = dict(zip(names, (*inner.consts, *inputs), strict=True))
+            evaluate(inner.jaxpr.eqns, of_inner, rule)
+            results = [value_of(a, of_inner) for a in inner.jaxpr.outvars]
+        else:
+            results = rule(e, inputs)
+        for v, result in zip(e.outvars, results, strict=True):
+            values.setdefault(v, result)

@@ -1,0 +1,1 @@
+"""The sequential part of a scan as one CUDA kernel."""

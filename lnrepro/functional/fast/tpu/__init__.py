@@ -1,0 +1,1 @@
+"""A scan as one Pallas kernel for TPUs."""
