@@ -134,8 +134,10 @@ HELP = {
 NORMS = ("none", "layer")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(1e-4, 2e-4, 1e-3)),
+    # The tries say 3e-3 for no norm. Of the whole runs with seeds 0 to 4, those with
+    # 1e-3 end better in four of five tasks.
     **small_sweeps(
-        "small", {"none": 3e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=1300
+        "small", {"none": 1e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=1300
     ),
 }
 

@@ -31,7 +31,7 @@ from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
 from scripts import figures
-from scripts.sweep import drive, positive, report
+from scripts.sweep import drive, positive, report, seeds
 
 # {experiment: what of the paper its runs are for}, the cheapest first.
 PARTS = {
@@ -77,7 +77,7 @@ class Item(NamedTuple):
 
 
 def plan(
-    scale: str, only: Collection[str], root: pathlib.Path
+    scale: str, only: Collection[str], root: pathlib.Path, seeds: Sequence[int] = ()
 ) -> tuple[list[Item], list[str]]:
     """Return the sweeps of a scale, and a line for each that is left out.
 
@@ -85,11 +85,12 @@ def plan(
       scale: a key of `SCALES`.
       only: names of experiments; all if there are none.
       root: folder of the runs. A run of both protocols is planned once.
+      seeds: seeds in place of those of the sweeps.
     """
     from scripts.sweeps.planned_runs import plan as plan_sweep
 
     found, skipped, planned = [], {}, set()
-    few = ["seed=0,1"] if scale == "smoke" else []
+    few = ["seed=0,1"] if scale == "smoke" and not seeds else []
     for name in [name for name in PARTS if name in (only or PARTS)]:
         for variant, protocol, sweep in SCALES[scale]:
             if variant.endswith("_bz4") and name != "mnist":
@@ -99,7 +100,7 @@ def plan(
                 skipped[config] = f"left out: {PARTS[name]}, {config}: {missing}"
                 continue
             folder = root / f"{name}-{variant or 'default'}"
-            runs = plan_sweep(config, sweep, str(folder), [], few)
+            runs = plan_sweep(config, sweep, str(folder), [], few, seeds)
             runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
             runs = [run for run in runs if run.id not in planned]
             planned |= {run.id for run in runs}
@@ -138,7 +139,7 @@ def main(argv: list[str]) -> int:
     from scripts.sweeps.local import Local
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
-    planned, skipped = plan(args.scale, args.only, root)
+    planned, skipped = plan(args.scale, args.only, root, args.seeds)
     for line in skipped:
         print(line, flush=True)
     for item in planned:
@@ -155,7 +156,7 @@ def main(argv: list[str]) -> int:
         started = [run.workdir for run in runs]
         started = [path for path in started if (path / "config.json").exists()]
         with storage_errors(args.report):
-            figures.draw_all(find(started), args.report)
+            figures.draw_all(find([*args.records, *started]), args.report)
     return report(runs, outcomes, stopped, root)
 
 
@@ -172,10 +173,15 @@ def _arguments(argv):
     add("--scale", required=True, choices=SCALES)
     names = ", ".join(PARTS)
     add("--only", nargs="+", default=[], choices=PARTS, metavar="NAME", help=names)
+    add("--seeds", type=seeds, default=[], metavar="A-B", help="in place of 0 to 4")
     add("--plan", action="store_true", help="show the plan and train nothing")
     add("--hours", type=float, default=0.0, help="stop after this time; 0: at the end")
     add("--processes", type=positive, metavar="N", help="number of runs at a time")
     add("--root", type=pathlib.Path, help="default: runs/reproduce/SCALE")
+    kept = "kept records that the report has too: experiments/results/small"
+    add(
+        "--records", nargs="+", type=pathlib.Path, default=[], metavar="FILE", help=kept
+    )
     add("--report", type=pathlib.Path, default=pathlib.Path("report"), metavar="DIR")
     args = parser.parse_args(argv)
     if not 0 <= args.hours < 1e5:

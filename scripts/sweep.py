@@ -5,6 +5,7 @@
     python scripts/sweep.py configs/mnist.py
     python scripts/sweep.py configs/mnist.py --launcher print
     python scripts/sweep.py configs/mnist.py --only norm=layer -- --config.epochs=5
+    python scripts/sweep.py configs/mnist.py:small --name small --seeds 5-14
     SBATCH_PARTITION=gpu python scripts/sweep.py configs/mnist.py:paper --launcher slurm
     RAY_ADDRESS=auto python scripts/sweep.py configs/draw.py --launcher ray
 
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
     # Imported late: --help and wrong flags need none of it.
     from scripts.sweeps.planned_runs import plan
 
-    runs = plan(args.config, args.name, args.root, common, args.only)
+    runs = plan(args.config, args.name, args.root, common, args.only, args.seeds)
     todo = [run for run in runs if not run.ended]
     where = runs[0].workdir.parent
     if args.launcher == "print":
@@ -217,6 +218,7 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--root", metavar="DIR", help="default: runs/CONFIG/VARIANT")
     values = "FIELD=VALUE[,VALUE]"
     add("--only", action="append", default=[], metavar=values, help="only these runs")
+    add("--seeds", type=seeds, default=[], metavar="A-B", help="in place of its seeds")
     add("--processes", type=positive, metavar="N", help="most runs at a time")
     add = parser.add_argument_group("ray and slurm, for each run").add_argument
     add("--cpus", type=positive, default=1, metavar="N")
@@ -235,6 +237,20 @@ def positive(word: str) -> int:
     if not word.isdigit() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word}: at least 1 is needed")
     return int(word)
+
+
+def seeds(words: str) -> list[int]:
+    """Return the seeds of such as "5-14" or "0,3", as a type for argparse."""
+    found = []
+    for word in words.split(","):
+        first, dash, last = word.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal()):
+            raise argparse.ArgumentTypeError(f"{words}: such as 5-14 or 0,3 is needed")
+        found += range(int(first), int(last) + 1)
+    if not found or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"{words}: no seed, or one twice")
+    return found
 
 
 if __name__ == "__main__":

@@ -69,6 +69,14 @@ def git_commit() -> str | None:
     return commit + ("+" if changes else "")
 
 
+def git_tags() -> list[str]:
+    """Return the tags of the checkout's commit."""
+    try:
+        return _git("tag", "--points-at", "HEAD").split()
+    except (OSError, subprocess.SubprocessError):
+        return []
+
+
 def _git(*arguments):
     # The package's own checkout, whatever the current directory is.
     done = subprocess.run(
@@ -116,6 +124,7 @@ def this_start() -> dict[str, Any]:
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
         "versions": versions(),
         "git": git_commit(),
+        "tags": git_tags(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
         "processes": jax.process_count(),
         "settings": settings(),

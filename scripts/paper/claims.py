@@ -1,5 +1,6 @@
 """Claims of the paper about its curves, as comparisons of two norms."""
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ class Claim(NamedTuple):
       kind: one of `KINDS`.
       paper: what the paper says.
       batch_size: that of its runs; None: any.
+      scales: where it is not empty, the metric is a sum: of these metrics, each over
+        the number beside it. Large sums are better.
     """
 
     part: str
@@ -44,11 +47,13 @@ class Claim(NamedTuple):
     kind: str
     paper: str
     batch_size: int | None = None
+    scales: tuple[tuple[str, float], ...] = ()
 
     @property
     def sign(self) -> int:
         """1 if small values are better, -1 otherwise."""
-        return -1 if self.metric.endswith(LARGE_IS_BETTER) else 1
+        large = bool(self.scales) or self.metric.endswith(LARGE_IS_BETTER)
+        return -1 if large else 1
 
     @property
     def comparison(self) -> str:
@@ -132,4 +137,82 @@ CLAIMS = (
         [NONE, ("batch", "layer")],
         ("faster", "better"),
     ),
+)
+
+# The plan. It was committed before the first run of its seeds; docs/reproduce.md says
+# how its questions are answered.
+SEEDS = range(5, 15)
+# These chose questions, metrics and learning rates. They are never pooled with SEEDS.
+PILOT = range(5)
+# Of each protocol: a question counts as not significant until it has its ten pairs.
+LEVEL = 0.05
+# The ends of five tasks, each over its standard deviation in the pilot, from layer norm
+# at 3e-3 and no norm at 1e-3.
+TRANSFER = Claim(
+    part="Figure 3",
+    experiment="skip_thoughts",
+    metric="five tasks",
+    quantity="five tasks",
+    better="layer",
+    baseline="none",
+    kind="end",
+    paper="better",
+    scales=(
+        ("sick/pearson", 0.0204),
+        ("mr/accuracy", 0.743),
+        ("cr/accuracy", 0.654),
+        ("subj/accuracy", 0.805),
+        ("mpqa/accuracy", 0.308),
+    ),
+)
+
+
+class Question(NamedTuple):
+    """A primary question: one claim, tested once, with ten pairs of fresh seeds.
+
+    Attributes:
+      section: of the paper.
+      claim: the claim.
+      pilot: how far the norms ended apart in the pilot, in standard deviations of the
+        difference of a pair. Negative: against the claim.
+    """
+
+    section: str
+    claim: Claim
+    pilot: float
+
+    @property
+    def variant(self) -> str:
+        """The variant of the config that its runs have, and the name of its sweep."""
+        return "small_bz4" if self.claim.batch_size == 4 else "small"
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """The tuned learning rates of both norms, by the config."""
+        config = importlib.import_module(f"configs.{self.claim.experiment}")
+        found = {}
+        for run in config.SWEEPS[self.variant]:
+            found[run["norm"]] = run["optimizer.learning_rate"]
+        return found[self.claim.better], found[self.claim.baseline]
+
+
+def _speed(part, quantity, baseline):
+    """Return the claim that layer norm is faster."""
+    names = part, quantity, baseline, "speed"
+    for claim in CLAIMS:
+        is_it = (claim.part, claim.quantity, claim.baseline, claim.kind) == names
+        if is_it and claim.better in ("layer", "layer_cell"):
+            return claim
+    raise ValueError(names)
+
+
+PLAN = (
+    Question("6.1", _speed("Figure 1", "image recall", "none"), 8.7),
+    Question("6.2", _speed("Figure 2", "validation error", "none"), 0.7),
+    Question("6.2", _speed("Figure 2", "validation error", "batch_everywhere"), 0.4),
+    Question("6.3", TRANSFER, 3.7),
+    Question("6.4", _speed("Figure 4", "test bound", "none"), 2.7),
+    Question("6.5", _speed("Figure 5", "validation NLL", "none"), -8.2),
+    Question("6.6", _speed("Figure 6, batch size 128", "training NLL", "batch"), 3.0),
+    Question("6.6", _speed("Figure 6, batch size 4", "training NLL", "batch"), 92.0),
 )

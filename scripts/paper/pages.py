@@ -26,6 +26,7 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     page = ROOT / "experiments/README.md"
     yield page, "claims", verdicts.markdown(rows)
     yield page, "ends", tables.tuned(runs)
+    yield ROOT / "docs/reproduce.md", "plan", tables.plan()
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends("train/nll", digits, "min")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from experiments import paper_results as paper
 from scripts import markdown as md
 from scripts.paper import compare, protocols, verdicts
-from scripts.paper.claims import CLAIMS
+from scripts.paper.claims import CLAIMS, NORMS, PLAN
 from scripts.paper.records import Record, RecordedRun, difference
 
 NOT_COMPARABLE = "not to be compared with the paper's rows"
@@ -165,3 +165,21 @@ def tuned(runs: Sequence[RecordedRun]) -> str:
         rows[claim.part, claim.quantity] = better, texts
     head = ("", "metric", "better", "end, the best first")
     return md.table(head, [(*names, *cells) for names, cells in rows.items()])
+
+
+def plan() -> str:
+    """Return the primary questions, with learning rates and the effect in the pilot."""
+    rows = []
+    for number, question in enumerate(PLAN, 1):
+        claim = question.claim
+        names = f"{NORMS[claim.better]} against {NORMS[claim.baseline]}"
+        of_batch = f", batch size {claim.batch_size}" if claim.batch_size else ""
+        rates = " and ".join(f"{rate:g}" for rate in question.rates)
+        about = (
+            f"{question.section}{of_batch}",
+            f"{claim.quantity}: {names}",
+            claim.kind,
+        )
+        rows.append((str(number), *about, rates, f"{question.pilot:+g}"))
+    head = ("", "section", "question", "number", "learning rates", "pilot")
+    return md.table(head, rows)

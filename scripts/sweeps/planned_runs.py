@@ -2,7 +2,7 @@
 
 import pathlib
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lnrepro.engine import config_file, experiment, workdir
@@ -47,7 +47,12 @@ class PlannedRun(NamedTuple):
 
 
 def plan(
-    config: str, name: str, root: str | None, common: list[str], only: list[str]
+    config: str,
+    name: str,
+    root: str | None,
+    common: list[str],
+    only: list[str],
+    seeds: Sequence[int] = (),
 ) -> list[PlannedRun]:
     """Return the runs of a sweep, in its order.
 
@@ -57,6 +62,7 @@ def plan(
       root: the folder of the run directories, or None for the default.
       common: flags --config.FIELD=VALUE of every run.
       only: FIELD=VALUE[,VALUE]; only runs with these values are returned.
+      seeds: seeds in place of those of the sweep, one after the other.
 
     Raises:
       UserError: something is mistyped, or a run's directory holds a run of another
@@ -68,7 +74,7 @@ def plan(
     default = pathlib.Path("runs", pathlib.Path(file).stem, name_of_folder)
     folder = pathlib.Path(root) if root else default
     runs = []
-    for overrides in _filter(_sweep(file, name), only):
+    for overrides in _filter(_with_seeds(_sweep(file, name), seeds), only):
         varied = {field: text(value) for field, value in overrides.items()}
         if twice := varied.keys() & common.keys():
             raise UserError(f"--config.{min(twice)}: the sweep varies it")
@@ -119,6 +125,18 @@ def _sweep(file, name) -> list[Mapping[str, Any]]:
         return list(module.sweep(name))
     except ValueError as e:
         raise UserError(f"{file}: {e}") from None
+
+
+def _with_seeds(sweep, seeds) -> list[Mapping[str, Any]]:
+    """Return the runs with other seeds, where there are some: all runs of each seed."""
+    if not seeds:
+        return sweep
+    others = []
+    for run in sweep:
+        other = {field: value for field, value in run.items() if field != "seed"}
+        if other not in others:
+            others.append(other)
+    return [{**other, "seed": seed} for seed in seeds for other in others]
 
 
 def _filter(sweep, only) -> list[Mapping[str, Any]]:

@@ -1,5 +1,6 @@
 """scripts/sweep.py: ids, commands, resuming, reports, child processes, bad input."""
 
+import argparse
 import fcntl
 import importlib
 import json
@@ -67,6 +68,13 @@ def until(condition, seconds=20.0):
 # What is to be run.
 
 
+def test_seeds_are_ranges_and_numbers():
+    assert script.seeds("5-7,0") == [5, 6, 7, 0]
+    for words in ("5-", "-5", "a", "7-5", "5,5"):
+        with pytest.raises(argparse.ArgumentTypeError, match=words):
+            script.seeds(words)
+
+
 def test_ids_directories_and_commands_follow_from_the_overrides(tmp_path):
     settings, only = ["--config.epochs=4"], ["norm=layer", "seed=1,3"]
     planned = planned_runs.plan(SMOKE, "", str(tmp_path), settings, only)
@@ -76,6 +84,8 @@ def test_ids_directories_and_commands_follow_from_the_overrides(tmp_path):
     command += f"--config.norm=layer --config.seed=1 --workdir={where}"
     assert planned[0].workdir == where
     assert planned[0].command == tuple(command.split())
+    planned = planned_runs.plan(SMOKE, "", str(tmp_path), [], only[:1], [5, 6])
+    assert [r.id for r in planned] == ["norm=layer,seed=5", "norm=layer,seed=6"]
     settings.append("--config.batch_size=32")
     (folder,) = {
         r.workdir.parent for r in planned_runs.plan(SMOKE, "", None, settings, [])

@@ -212,3 +212,14 @@ def test_every_claim_names_norms_that_a_sweep_of_its_config_trains():
         sweeps = config_file.load_module(f"configs/{claim.experiment}.py").SWEEPS
         norms = {fields.get("norm") for of in sweeps.values() for fields in of}
         assert {claim.better, claim.baseline} <= norms
+
+
+def test_the_plan_has_eight_questions_of_fresh_seeds_and_tuned_rates():
+    assert len(set(claims.PLAN)) == 8
+    assert set(claims.SEEDS).isdisjoint(claims.PILOT)
+    assert len(claims.SEEDS) == 10
+    for question in claims.PLAN:
+        variant = config_file.load_module(f"configs/{question.claim.experiment}.py")
+        config = variant.get_config(question.variant)
+        assert question.claim.batch_size in (None, config.batch_size)
+        assert all(0 < rate < 0.1 for rate in question.rates)
