@@ -1,6 +1,6 @@
 """Two recurrent cells written by a user of `lnrepro.functional`.
 
-A cell is a frozen dataclass with six short methods. Its step multiplies by a weight
+A cell is a frozen dataclass with five short methods. Its step multiplies by a weight
 only through `dot(name, v)`. That is all the library needs for its memory-lean backward
 pass, masks, resets, reverse, streaming, zoneout and stacks:
 
@@ -69,15 +69,12 @@ class ProjectedLSTMCell(functional.Cell):
         rest = {name: params[name] for name in params.keys() - weights.keys()}
         return functional.Prepared(weights, rest)
 
-    def project(self, dot, params, x):
-        """Return W_x x, which does not depend on the carry."""
-        return dot("w_x", x)
-
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step."""
         c, h = carry
         gates = functional.layer_norm(dot("w_h", h), params["gain_h"])
-        gates += functional.layer_norm(x_proj, params["gain_x"]) + params["bias"]
+        gates += functional.layer_norm(dot("w_x", x), params["gain_x"])
+        gates += params["bias"]
         f, i, o, g = jnp.split(gates, 4, axis=-1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         shown = jnp.tanh(functional.layer_norm(c, params["gain_c"]))
@@ -133,14 +130,10 @@ class AttentionCell(functional.Cell):
         rest = {name: params[name] for name in params.keys() - weights.keys()}
         return functional.Prepared(weights, rest)
 
-    def project(self, dot, params, x):
-        """Return W_x x, which does not depend on the carry."""
-        return dot("w_x", x)
-
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step; the products of W_q and W_r depend on the one of W_h."""
         memory = context.memory
-        a = functional.layer_norm(dot("w_h", carry) + x_proj, params["gain"])
+        a = functional.layer_norm(dot("w_h", carry) + dot("w_x", x), params["gain"])
         s = jnp.tanh(a + params["bias"])
         scores = jnp.einsum("...se,...e->...s", memory, dot("w_q", s))
         read = jnp.einsum("...s,...se->...e", jax.nn.softmax(scores), memory)

@@ -68,13 +68,9 @@ class MinimalGatedUnit(functional.Cell):
         rest = {"gain": params["gain"], "bias": params["bias"]}
         return functional.Prepared(weights, rest)
 
-    def project(self, dot, params, x):
-        """Return the products that do not depend on the carry."""
-        return dot("w_x", x)
-
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step; return the new carry and no statistics."""
-        a = functional.layer_norm(x_proj + dot("w_h", carry), params["gain"])
+        a = functional.layer_norm(dot("w_x", x) + dot("w_h", carry), params["gain"])
         f, g = jnp.split(a + params["bias"], 2, axis=-1)
         f = jax.nn.sigmoid(f)
         return (1 - f) * carry + f * jnp.tanh(g), None

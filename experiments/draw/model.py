@@ -177,17 +177,14 @@ class Draw:
         def dot_of_cell(product, v):
             return dot(f"{name}/{product}", v)
 
-        # The joined product includes W_x x, so the projection given to the step is 0.
-        def joined_dot(product, h):
-            return dot(name, jnp.concatenate([x, h], -1))
+        # The product of h includes W_x x, so that of x is 0.
+        def joined_dot(product, v):
+            if product == "w_x":
+                return jnp.zeros((), x.dtype)
+            return dot(name, jnp.concatenate([x, v], -1))
 
-        if self.joined:
-            carry, _ = self.cell.step(
-                joined_dot, rest[name], carry, jnp.zeros((), x.dtype), StepContext()
-            )
-            return carry
-        x_proj = self.cell.project(dot_of_cell, rest[name], x)
-        carry, _ = self.cell.step(dot_of_cell, rest[name], carry, x_proj, StepContext())
+        cell_dot = joined_dot if self.joined else dot_of_cell
+        carry, _ = self.cell.step(cell_dot, rest[name], carry, x, StepContext())
         return carry
 
     def read(self, dot, rest: Params, x: jax.Array, canvas: jax.Array, h: jax.Array):

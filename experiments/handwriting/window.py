@@ -98,17 +98,17 @@ class WindowCell(functional.Cell):
             {"lstm": rest, "window_bias": params["window_bias"]},
         )
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step of the LSTM, then move the window."""
-        # x_proj is x_t itself: all of the cell's products depend on the carry.
-        x_and_w = jnp.concatenate([x_proj, carry.w], axis=-1)
+        x_and_w = jnp.concatenate([x, carry.w], axis=-1)
 
-        def dot_of_both(_, v):
-            return dot("w_xw", v)
+        # W_x of the LSTM has two parts here.
+        def dot_of_lstm(name, v):
+            return dot("w_xw" if name == "w_x" else name, v)
 
-        of_lstm = params["lstm"]
-        lstm_proj = self.lstm.project(dot_of_both, of_lstm, x_and_w)
-        lstm, statistics = self.lstm.step(dot, of_lstm, carry.lstm, lstm_proj, context)
+        lstm, statistics = self.lstm.step(
+            dot_of_lstm, params["lstm"], carry.lstm, x_and_w, context
+        )
         numbers = dot("window", self.lstm.output(lstm)) + params["window_bias"]
         alpha, beta, kappa = gaussians_of(numbers, carry.kappa)
         text = context.memory

@@ -299,8 +299,7 @@ def _guarded_step(cell):
         # A reset stands before the step that sees the first input of a new sequence.
         if reset is not None:
             carry = sequences.where(reset, inputs.reset_carry, carry)
-        x_proj = cell.project(dot, inputs.params, x)
-        result = cell.step(dot, inputs.params, carry, x_proj, context)
+        result = cell.step(dot, inputs.params, carry, x, context)
         new, statistics = checks.step_result(cell, carry, result)
         # A loop keeps the dtypes of its carry.
         new = jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry)

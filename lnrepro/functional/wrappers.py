@@ -41,13 +41,9 @@ class WrappedCell(Cell):
         """Prepare the parameters of the wrapped cell."""
         return self.cell.prepare(params)
 
-    def project(self, dot, params, x):
-        """Return the projections of the wrapped cell."""
-        return self.cell.project(dot, params, x)
-
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step of the wrapped cell."""
-        return self.cell.step(dot, params, carry, x_proj, context)
+        return self.cell.step(dot, params, carry, x, context)
 
     def output(self, carry):
         """Return the output of the wrapped cell."""
@@ -84,9 +80,9 @@ class Zoneout(WrappedCell):
     rate_c: float
     rate_h: float
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step, and keep some units of the carry before it."""
-        new, statistics = self.cell.step(dot, params, carry, x_proj, context)
+        new, statistics = self.cell.step(dot, params, carry, x, context)
         old_leaves, structure = jax.tree.flatten(carry)
         new_leaves = jax.tree.leaves(new)
         # The last leaf is h. Those before it, such as the LSTM's c, are memory cells.
@@ -184,11 +180,11 @@ class VariationalDropout(WrappedCell):
         mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
         return self.cell.transform_input(x * mask.astype(x.dtype), noise["inner"])
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step whose recurrent product reads h without the dropped units."""
         noise = context.noise
         if noise is None:
-            return self.cell.step(dot, params, carry, x_proj, context)
+            return self.cell.step(dot, params, carry, x, context)
 
         # The mask is part of the product's input, not of the carry, so that the GRU's
         # mix of old and new h reads h whole.
@@ -197,7 +193,7 @@ class VariationalDropout(WrappedCell):
             return dot(name, v * noise["h"].astype(v.dtype) if reads_h else v)
 
         context = context._replace(noise=noise["inner"])
-        return self.cell.step(dot_of_masked, params, carry, x_proj, context)
+        return self.cell.step(dot_of_masked, params, carry, x, context)
 
 
 def variational_dropout(cell: Cell, rate_x: float = 0.0, rate_h: float = 0.0) -> Cell:
@@ -325,15 +321,8 @@ class Stack(Cell):
             noises.append(cell.sample(cell_key, like))
         return tuple(noises)
 
-    def project(self, dot, params, x):
-        """Return x and the projection of the lowest cell."""
-        # Only the lowest projection is independent of the carry. An upper cell reads
-        # the output of the cell below at the same step.
-        return x, self.cells[0].project(_dot_of_cell(dot, 0), params[0], x)
-
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step of all cells."""
-        x, lowest_proj = x_proj
         keys = [None] * len(self.cells)
         if context.key is not None:
             keys = jax.random.split(context.key, len(self.cells))
@@ -342,13 +331,12 @@ class Stack(Cell):
         for index, cell in enumerate(self.cells):
             cell_dot = _dot_of_cell(dot, index)
             cell_context = _context_of_cell(context, index, keys[index])
-            if index == 0:
-                below_proj = lowest_proj
-            else:
+            cell_input = below
+            # The input of the lowest cell was changed before the loop.
+            if index > 0:
                 cell_input = cell.transform_input(below, cell_context.noise)
-                below_proj = cell.project(cell_dot, params[index], cell_input)
             new, cell_statistics = cell.step(
-                cell_dot, params[index], carry[index], below_proj, cell_context
+                cell_dot, params[index], carry[index], cell_input, cell_context
             )
             carries.append(new)
             if cell_statistics:
@@ -427,7 +415,7 @@ def stack(*cells: Cell, skip: str = "none") -> Stack:
     Returns:
       A cell whose params and carry are tuples. All cells run in one scan. On an
       accelerator, unrolling long sequences cell by cell can be faster, since the
-      projections of the upper cells then become large products.
+      products W_x x of the upper cells then become large.
 
     Raises:
       ValueError: no cell, or an unknown skip.

@@ -237,7 +237,7 @@ def test_an_abstract_method_that_is_missing_is_named():
 )
 def test_a_step_with_a_wrong_result_is_named(change, says):
     class Wrong(SimpleCell):
-        def step(self, dot, params, carry, x_proj, context):
+        def step(self, dot, params, carry, x, context):
             return change(carry)
 
     cell = Wrong(H, norm="none")
@@ -246,6 +246,14 @@ def test_a_step_with_a_wrong_result_is_named(change, says):
         step(cell, params, ZEROS, X[:, 0])
     with refused("Wrong.step", error=TypeError):
         unroll(cell, params, X)
+
+
+def test_a_cell_with_a_method_that_nothing_calls_is_named():
+    with refused("Projecting.project", "step", error=TypeError):
+
+        class Projecting(SimpleCell):
+            def project(self, dot, params, x):
+                return dot("w_x", x)
 
 
 def test_dropout_of_h_asks_for_the_names_of_the_recurrent_weights():
@@ -265,8 +273,8 @@ def test_zoneout_asks_for_h_as_the_last_array_of_the_carry():
         def initial_carry(self, params, x):
             return super().initial_carry(params, x)[::-1]
 
-        def step(self, dot, params, carry, x_proj, context):
-            new, statistics = super().step(dot, params, carry[::-1], x_proj, context)
+        def step(self, dot, params, carry, x, context):
+            new, statistics = super().step(dot, params, carry[::-1], x, context)
             return new[::-1], statistics
 
         def output(self, carry):

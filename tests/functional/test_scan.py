@@ -29,8 +29,8 @@ KINDS = ("dense", "blocks")
 def chained_step(dot, params, carry, x, context):
     """A step with a product of x, one of a function of x, two of the carry, and aux."""
     c, h = carry
-    x_proj = dot("w_x", x["left"]) + jnp.sin(dot("w_v", jnp.cos(x["right"])))
-    a = x_proj + dot("w_h", h) * context
+    of_x = dot("w_x", x["left"]) + jnp.sin(dot("w_v", jnp.cos(x["right"])))
+    a = of_x + dot("w_h", h) * context
     c = jnp.tanh(a[..., :H]) * c + params["bias"]
     query = dot("w_q", jnp.sin(c))
     h = jnp.tanh(query + params["gain"] * a[..., H:])
@@ -237,8 +237,8 @@ def test_no_steps(options):
 
 
 def test_a_step_without_products_of_weights_that_are_not_used():
-    def step(dot, params, h, x_proj, context):
-        return jnp.tanh(x_proj + params * h), None
+    def step(dot, params, h, x, context):
+        return jnp.tanh(x + params * h), None
 
     def gradients(options):
         def loss(*arguments):
@@ -266,7 +266,7 @@ def test_an_unknown_product_and_one_used_twice_are_named(options):
     weights = {"w_x": jnp.eye(H), "w_h": jnp.eye(H)}
 
     def run_step(second):
-        def step(dot, params, h, x_proj, context):
+        def step(dot, params, h, x, context):
             return dot(second, jnp.tanh(dot("w_h", h))), None
 
         x = jnp.ones((T, B, H))
@@ -312,9 +312,9 @@ def test_the_memory_of_a_prime_number_of_steps_is_bounded():
 
 
 def test_a_carry_of_integers_has_a_derivative_by_autodiff_only():
-    def step(dot, params, carry, x_proj, context):
+    def step(dot, params, carry, x, context):
         h, count = carry
-        return (jnp.tanh(x_proj + dot("w_h", h)), count + 1), None
+        return (jnp.tanh(x + dot("w_h", h)), count + 1), None
 
     def loss(h, options):
         weights = {"w_h": jnp.eye(2)}

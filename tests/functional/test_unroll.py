@@ -282,11 +282,15 @@ def test_the_key_draws_the_noise():
 
 
 def test_memory_reaches_every_step_and_gets_gradients():
-    """A cell that adds its memory to the projection, against one that sees it in x."""
+    """A cell that adds its memory to W_x x, against one that sees it in x."""
 
     class Reader(LSTMCell):
-        def step(self, dot, params, carry, x_proj, context):
-            return super().step(dot, params, carry, x_proj + context.memory, context)
+        def step(self, dot, params, carry, x, context):
+            def dot_and_memory(name, v):
+                product = dot(name, v)
+                return product + context.memory if name == "w_x" else product
+
+            return super().step(dot_and_memory, params, carry, x, context)
 
     cell, plain = Reader(H, "none"), LSTMCell(H, "none")
     params, carry = problem(plain)

@@ -1,9 +1,9 @@
 """The contract of a recurrent cell, and what the cells of the paper share.
 
 A cell is a frozen dataclass: hashable, and equal to another of the same fields. To
-write your own, subclass `Cell` and define `init`, `initial_carry`, `prepare`,
-`project`, `step` and `output`. It then has the memory-lean backward pass, masks,
-resets, reverse, streaming, zoneout, dropout, stacks and the Flax modules.
+write your own, subclass `Cell` and define `init`, `initial_carry`, `prepare`, `step`
+and `output`. It then has the memory-lean backward pass, masks, resets, reverse,
+streaming, zoneout, dropout, stacks and the Flax modules.
 
 Shape letters: B batch, T time, D input features, H hidden units, N pre-activations.
 """
@@ -71,6 +71,19 @@ class Cell:
     features: int
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h",)
 
+    def __init_subclass__(cls, **kwargs: Any):
+        """Refuse a method that nothing would call.
+
+        Raises:
+          TypeError: the class defines `project`.
+        """
+        super().__init_subclass__(**kwargs)
+        if "project" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__}.project would be ignored; `step` gets x itself, as in "
+                "dot('w_x', x)"
+            )
+
     def init(
         self,
         key: jax.Array,
@@ -103,36 +116,25 @@ class Cell:
         """Split the parameters into weights for `dot` and the rest, once a sequence."""
         raise TypeError(f"{type(self).__name__} does not define prepare")
 
-    def project(self, dot: Dot, params: Any, x: jax.Array) -> Any:
-        """Return what a step needs of x: all of it that does not depend on the carry.
-
-        It is computed for many steps at once where that is faster. The gradient of x is
-        fastest where `dot` multiplies x itself.
-
-        Args:
-          dot: as for `step`.
-          params: `Prepared.params`.
-          x: [..., D], the input of one step.
-        """
-        del dot, params
-        return x
-
     def step(
         self,
         dot: Dot,
         params: Any,
         carry: Carry,
-        x_proj: Any,
+        x: jax.Array,
         context: StepContext,
     ) -> tuple[Carry, Any]:
         """Take one step.
+
+        What does not depend on the carry is computed for many steps at once where that
+        is faster. The gradient of x is fastest where `dot` multiplies x itself.
 
         Args:
           dot: (name, v [..., D]) -> v times the weight of that name, [..., N], in the
             weight's dtype. Each name at most once in a step.
           params: `Prepared.params`.
           carry: the carry before the step.
-          x_proj: what `project` returned.
+          x: [..., D], the input of the step.
           context: optional inputs.
 
         Returns:
@@ -148,7 +150,7 @@ class Cell:
         raise TypeError(f"{type(self).__name__} does not define output")
 
     def transform_input(self, x: jax.Array, noise: Any) -> jax.Array:
-        """Change the input before it is projected, as dropout does.
+        """Change the input before the step reads it, as dropout does.
 
         Args:
           x: [T, ..., D], or [..., D] for one step.

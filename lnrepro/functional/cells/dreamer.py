@@ -77,11 +77,12 @@ class DreamerGRUCell(GatedCell):
         none = Norm(3 * self.features)
         return {"x": none, "h": none, "joint": self.norm_of_product(3)}
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step."""
         normalise = self.normaliser(params, context)
         # Narrow products are added in float32, so that the sum is rounded once.
-        a = normalise("joint", x_proj + wide(dot("w_h", carry)))
+        x_gates = normalise("x", add_row(dot("w_x", x), params, "bias"))
+        a = normalise("joint", x_gates + wide(dot("w_h", carry)))
         return _mix(a, carry, self.activation_fn), normalise.statistics
 
 
@@ -196,7 +197,6 @@ class DreamerBlockGRUCell(Cell):
           ValueError: parameters that belong to a cell with other options.
         """
         check_params(type(self).__name__, params, self._specs())
-        {name for name in params if name.startswith("w_")}
         weights = {name: a for name, a in params.items() if name.startswith("w_")}
         rest = {name: a for name, a in params.items() if name not in weights}
         rows = self.features // self.blocks
@@ -207,28 +207,23 @@ class DreamerBlockGRUCell(Cell):
         weights["w_gates"] = weights["w_gates"].reshape(self.blocks, rows, 3, rows)
         return Prepared(weights, rest)
 
-    def project(self, dot, params, x):
-        """Return y_p of every part of the input, side by side [..., P K]."""
-        self._check_input(x.shape[-1])
-        ends = itertools.accumulate(self.input_sizes)
-        parts = jnp.split(x, list(ends)[:-1], -1)
-        y = [
-            self._layer(params, str(i), dot(f"w_{i}", part))
-            for i, part in enumerate(parts, start=1)
-        ]
-        return jnp.concatenate(y, -1)
-
     def _layer(self, params, site, product):
         """A hidden layer after its product: f(N(product + b))."""
         a = add_row(product, params, f"inner_bias_{site}")
         norm = self.site_norms()[site]
         return self.hidden_fn(norm.apply(site_params(params, site), a))
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step."""
-        # The layers of the input were computed by `project`; that of h depends on it.
+        self._check_input(x.shape[-1])
+        ends = itertools.accumulate(self.input_sizes)
+        parts = jnp.split(x, list(ends)[:-1], -1)
+        y_of_x = [
+            self._layer(params, str(i), dot(f"w_{i}", part))
+            for i, part in enumerate(parts, start=1)
+        ]
         y_0 = self._layer(params, "0", dot("w_0", carry))
-        y = jnp.concatenate([y_0, x_proj], -1)
+        y = jnp.concatenate([y_0, *y_of_x], -1)
         # V h and U y are one product in DreamerV3, of blocks that each hold all of y.
         total = wide(dot("w_h", carry)) + wide(dot("w_y", y))
         gates = dot("w_gates", self._layer(params, "hidden", total))

@@ -25,7 +25,6 @@ from lnrepro.functional.cells.sites import (
     BatchNorm,
     Norm,
     Normaliser,
-    add_row,
     site_params,
     site_specs,
 )
@@ -163,14 +162,6 @@ class GatedCell(Cell):
         norms = self.site_norms()
         w_h = norms["h"].prepare(site_params(params, "h"), params["w_h"])
         return {"w_h": norms["joint"].prepare({}, w_h)}
-
-    def project(self, dot, params, x):
-        """Return N_x(W_x x), [..., N], with the inner bias under the norm."""
-        product = add_row(dot("w_x", x), params, self.inner_bias_name)
-        # Batch norm knows the mask and the statistics of the step only.
-        if self.norm == "batch":
-            return product
-        return self.site_norms()["x"].apply(site_params(params, "x"), product)
 
     def output(self, carry):
         """Return h, the carry itself."""

@@ -101,12 +101,12 @@ class GRUCell(GatedCell):
         w_gates, w_candidate = jnp.split(w_h, [2 * self.features], -1)
         return {"w_h": w_gates, "w_u": w_candidate}
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step: eq. 26 to 28."""
         h = carry
         normalise = self.normaliser(params, context)
         # The input's part of the gates (eq. 26) and of the candidate (eq. 27).
-        x_part = normalise.of_input(x_proj)
+        x_part = normalise("x", add_row(dot("w_x", x), params, "bias"))
         x_gates, x_candidate = jnp.split(x_part, [2 * self.features], -1)
         recurrent = self._reset_after if self.reset == "after" else self._reset_before
         z, h_candidate = recurrent(dot, params, normalise, h, x_gates)

@@ -133,13 +133,13 @@ class LSTMCell(GatedCell):
                 rest["bias"] = rest["bias"] + bias if "bias" in rest else bias
         return Prepared(weights, rest)
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step: eq. 20 to 22."""
         c, h = carry
         normalise = self.normaliser(params, context)
 
         # Eq. 20: both products, each under its norm, and the bias.
-        x_gates = normalise.of_input(x_proj)
+        x_gates = normalise("x", add_row(dot("w_x", x), params, "inner_bias"))
         h_gates = normalise("h", dot("w_h", h))
         a = add_row(normalise("joint", x_gates + h_gates), params, "bias")
         if self.gradient_clip is not None:

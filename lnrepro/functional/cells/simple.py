@@ -37,13 +37,12 @@ class SimpleCell(GatedCell):
             return {"x": none, "h": none, "joint": norm}
         return {"x": norm, "h": norm, "joint": none}
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(self, dot, params, carry, x, context):
         """Take one step: eq. 4."""
         h = carry
         normalise = self.normaliser(params, context)
         # Sites without a norm return what they get, so that one line serves all norms.
-        a = normalise(
-            "joint", normalise.of_input(x_proj) + normalise("h", dot("w_h", h))
-        )
+        products = normalise("x", dot("w_x", x)) + normalise("h", dot("w_h", h))
+        a = normalise("joint", products)
         new_h = self.activation_fn(add_row(a, params, "bias"))
         return new_h, normalise.statistics

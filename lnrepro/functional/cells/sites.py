@@ -223,11 +223,6 @@ class Normaliser:
     context: StepContext
     collected: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def of_input(self, x_proj: jax.Array) -> jax.Array:
-        """Return what `GatedCell.project` returned under the norm at the site x."""
-        is_left = isinstance(self.site_norms["x"], BatchNorm)
-        return self("x", x_proj) if is_left else x_proj
-
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise the values a [..., N] at a site, in float32 at least."""
         norm, params = self.site_norms[site], site_params(self.params, site)
