@@ -16,8 +16,15 @@ RULES = {
         {"functional"},
         {"flax", "numpy", "optax", "experiments", "configs"},
     ),
-    "lnrepro/linen": ({"functional", "linen"}, {"optax", "ml_collections"}),
-    "lnrepro/nnx": ({"functional", "nnx"}, {"optax", "ml_collections"}),
+    "lnrepro/flax_modules.py": ({"functional"}, {"flax", "optax"}),
+    "lnrepro/linen": (
+        {"functional", "flax_modules", "linen"},
+        {"optax", "ml_collections"},
+    ),
+    "lnrepro/nnx": (
+        {"functional", "flax_modules", "nnx"},
+        {"optax", "ml_collections"},
+    ),
     "lnrepro/convert": (
         {"functional", "convert"},
         {"flax", "torch", "tensorflow", "keras"},

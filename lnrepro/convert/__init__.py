@@ -46,38 +46,8 @@ bias contains it, and b + 1 is rounded.
 A library that is not here needs a `Layout` of its own, in place of its name.
 """
 
-import re
-
 from lnrepro.convert.engine import dump, load
 from lnrepro.convert.layout import Layout, Row, needs
 from lnrepro.convert.table import TABLE
 
 __all__ = ["TABLE", "Layout", "Row", "dump", "load", "needs"]
-
-# Parts of the names of the functions of earlier versions.
-_CELLS = {
-    "lstm": "LSTMCell",
-    "gru": "GRUCell",
-    "rnn": "SimpleCell",
-    "block_gru": "DreamerBlockGRUCell",
-}
-_REPLACEMENTS = {
-    "flax_checkpoint": "load('flax', cell, weights) for each cell of the tree",
-    "gradients": "load(..., gradients=True), or squared=True for second moments",
-    "reorder": "a Layout of your own, load(layout, cell, weights)",
-}
-
-
-def __getattr__(name):
-    """Say what to use in place of a function of an earlier version."""
-    use = _REPLACEMENTS.get(name)
-    old = re.fullmatch(r"(lstm|gru|rnn|block_gru)(_layers)?_(from|to)_([a-z]+)", name)
-    if old is not None:
-        kind, layers, direction, library = old.groups()
-        function = "load" if direction == "from" else "dump"
-        use = f"{function}('{library}', {_CELLS[kind]}(...), ...)"
-        if layers:
-            use += " for each layer and direction, with suffix='_l0' and so on"
-    if use is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise AttributeError(f"{__name__} has no {name!r}; use {__name__}.{use}")

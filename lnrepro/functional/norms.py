@@ -18,6 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.fields import not_negative
+
 
 def wide_dtype(dtype: jax.typing.DTypeLike) -> Any:
     """Return the dtype of floating-point numbers, or float32 where it is narrower."""
@@ -297,16 +299,10 @@ def _floating(function, x):
 def _with_features(function, x, epsilon):
     """Return x as a floating-point array that has a last axis; check epsilon."""
     x = _floating(function, x)
-    check_epsilon(function, epsilon)
+    not_negative(function, "epsilon", epsilon)
     if not x.ndim or not x.shape[-1]:
         raise ValueError(f"{function}: x has shape {x.shape}, and no features")
     return x
-
-
-def check_epsilon(where: str, epsilon: Any) -> None:
-    """Raise ValueError for a negative epsilon that is known while tracing."""
-    if isinstance(epsilon, int | float) and not epsilon >= 0:
-        raise ValueError(f"{where}: epsilon={epsilon} must be 0 or more")
 
 
 def _kernel(function, name, w):

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from lnrepro.functional.cells.base import choice, positive_integer
 from lnrepro.functional.fast import fission, kernels, platform
-from lnrepro.functional.modules import refuse_options
+from lnrepro.functional.fields import choice, positive_integer
 
 
 class Form(NamedTuple):
@@ -59,7 +58,6 @@ KERNELS: dict[str, tuple[str, dict]] = {
 }
 
 
-@refuse_options
 @dataclasses.dataclass(frozen=True)
 class ScanOptions:
     """How a scan runs and what its backward pass keeps. None of it changes a result.

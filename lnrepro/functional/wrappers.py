@@ -10,7 +10,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Cell, Prepared, choice, zeros_for
+from lnrepro.functional.cells.base import Cell, Prepared, zeros_for
+from lnrepro.functional.fields import choice
 
 
 @dataclasses.dataclass(frozen=True)

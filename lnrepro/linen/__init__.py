@@ -1,6 +1,5 @@
 """Layer norm and recurrent networks as flax.linen modules, with Flax's arguments."""
 
-from lnrepro.functional.modules import missing_name
 from lnrepro.linen.cells import FunctionalCell, GRUCell, LSTMCell, SimpleCell
 from lnrepro.linen.norms import LayerNorm
 from lnrepro.linen.scanned import ScannedRNN
@@ -18,5 +17,3 @@ __all__ = [
     "SimpleCell",
     "SimpleRNN",
 ]
-
-__getattr__ = missing_name(__name__)

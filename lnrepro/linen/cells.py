@@ -16,9 +16,7 @@ import jax.numpy as jnp
 from flax import serialization
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
-from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
-from lnrepro.functional.modules import (
+from lnrepro.flax_modules import (
     Activation,
     DTypeLike,
     Sharding,
@@ -29,9 +27,10 @@ from lnrepro.functional.modules import (
     own_params,
     refuse_batch_norm,
     refuse_mask_of_sequence,
-    refuse_options,
     shapes_of,
 )
+from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
+from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
 
 class CellModule(nn.RNNCellBase):
@@ -160,7 +159,6 @@ class CellModule(nn.RNNCellBase):
         return as_drawn(nn.unbox(params))
 
 
-@refuse_options
 class FunctionalCell(CellModule):
     """One step of any cell of `lnrepro.functional`: (carry, x [..., D]) -> (carry, y).
 
@@ -237,7 +235,6 @@ class GatedFields(NamedFields):
         return dataclasses.replace(super().functional_cell, gate_fn=self.gate_fn)
 
 
-@refuse_options
 class LSTMCell(GatedFields):
     """One step of an LSTM (eq. 20-22): ((c, h), x [..., D]) -> ((c, h), h [..., H]).
 
@@ -263,7 +260,6 @@ class LSTMCell(GatedFields):
     cell_class = functional.LSTMCell
 
 
-@refuse_options
 class GRUCell(GatedFields):
     """One step of a GRU (eq. 26-28): (h, x [..., D]) -> (h, h [..., H]).
 
@@ -279,7 +275,6 @@ class GRUCell(GatedFields):
     cell_class = functional.GRUCell
 
 
-@refuse_options
 class SimpleCell(NamedFields):
     """One step of eq. 4, a simple network: (h, x [..., D]) -> (h, h [..., H]).
 

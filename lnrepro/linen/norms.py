@@ -4,12 +4,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.modules import DTypeLike, layer_norm_as, refuse_options
+from lnrepro.flax_modules import DTypeLike, layer_norm_as
 
 Initializer = nn.initializers.Initializer
 
 
-@refuse_options
 class LayerNorm(nn.Module):
     """Layer norm of x [..., H] for each case by itself (eq. 3, 15 and 16).
 

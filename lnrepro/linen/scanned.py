@@ -6,7 +6,8 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Carry, choice
+from lnrepro.functional.cells.base import Carry
+from lnrepro.functional.fields import choice
 from lnrepro.linen.cells import FunctionalCell
 from lnrepro.linen.sequences import RNN
 

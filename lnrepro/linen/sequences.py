@@ -12,7 +12,6 @@ import jax
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Carry
-from lnrepro.functional.modules import refuse_options
 from lnrepro.linen.cells import (
     CellModule,
     FunctionalCell,
@@ -143,7 +142,6 @@ class SequenceModule(nn.Module):
         )
 
 
-@refuse_options
 class RNN(SequenceModule):
     """Run any cell over a sequence: x [..., T, D] -> y [..., T, H].
 
@@ -206,7 +204,6 @@ class RNN(SequenceModule):
         return self.parameter_module.initialize_carry(rng, input_shape)
 
 
-@refuse_options
 class LSTM(SequenceModule, GatedFields):
     """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
 
@@ -228,7 +225,6 @@ class LSTM(SequenceModule, GatedFields):
     cell_class = functional.LSTMCell
 
 
-@refuse_options
 class GRU(SequenceModule, GatedFields):
     """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
 
@@ -242,7 +238,6 @@ class GRU(SequenceModule, GatedFields):
     cell_class = functional.GRUCell
 
 
-@refuse_options
 class SimpleRNN(SequenceModule, NamedFields):
     """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].
 

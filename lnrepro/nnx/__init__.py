@@ -1,6 +1,5 @@
 """Layer norm and recurrent networks as flax.nnx modules, with Flax's arguments."""
 
-from lnrepro.functional.modules import missing_name
 from lnrepro.nnx.cells import FunctionalCell, GRUCell, LSTMCell, SimpleCell
 from lnrepro.nnx.norms import LayerNorm
 from lnrepro.nnx.sequences import GRU, LSTM, RNN, SimpleRNN
@@ -16,5 +15,3 @@ __all__ = [
     "SimpleCell",
     "SimpleRNN",
 ]
-
-__getattr__ = missing_name(__name__)

@@ -17,9 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
-from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
-from lnrepro.functional.modules import (
+from lnrepro.flax_modules import (
     Activation,
     DTypeLike,
     Sharding,
@@ -30,8 +28,9 @@ from lnrepro.functional.modules import (
     own_params,
     refuse_batch_norm,
     refuse_mask_of_sequence,
-    refuse_options,
 )
+from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
+from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
 Keys = nnx.Rngs | nnx.RngStream | jax.Array
 
@@ -179,7 +178,6 @@ class CellModule(nnx.Module):
             self.deterministic = deterministic
 
 
-@refuse_options
 @dataclasses.dataclass(eq=False, repr=False)
 class FunctionalCell(CellModule):
     """One step of any cell of `lnrepro.functional`: (carry, x [..., D]) -> (carry, y).
@@ -279,7 +277,6 @@ class GatedFields(NamedFields):
         return dataclasses.replace(super().functional_cell, gate_fn=self.gate_fn)
 
 
-@refuse_options
 class LSTMCell(GatedFields):
     """One step of an LSTM (eq. 20-22): ((c, h), x [..., D]) -> ((c, h), h [..., H]).
 
@@ -301,7 +298,6 @@ class LSTMCell(GatedFields):
     cell_class = functional.LSTMCell
 
 
-@refuse_options
 class GRUCell(GatedFields):
     """One step of a GRU (eq. 26-28): (h, x [..., D]) -> (h, h [..., H]).
 
@@ -315,7 +311,6 @@ class GRUCell(GatedFields):
     cell_class = functional.GRUCell
 
 
-@refuse_options
 class SimpleCell(NamedFields):
     """One step of eq. 4, a simple network: (h, x [..., D]) -> (h, h [..., H]).
 

@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from lnrepro.flax_modules import DTypeLike, layer_norm_as
 from lnrepro.functional.cells.base import Initializer
-from lnrepro.functional.modules import DTypeLike, layer_norm_as, refuse_options
 from lnrepro.nnx.cells import init_key
 
 
-@refuse_options
 class LayerNorm(nnx.Module):
     """Layer norm of x [..., H] for each case by itself (eq. 3, 15 and 16).
 

@@ -13,7 +13,6 @@ from flax import nnx
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Carry
-from lnrepro.functional.modules import refuse_options
 from lnrepro.nnx.cells import (
     CellModule,
     FunctionalCell,
@@ -146,7 +145,6 @@ class SequenceModule(nnx.Module):
         )
 
 
-@refuse_options
 @dataclasses.dataclass(eq=False, repr=False)
 class RNN(SequenceModule):
     """Run any cell over a sequence: x [..., T, D] -> y [..., T, H].
@@ -218,7 +216,6 @@ class RNN(SequenceModule):
         return self.cell.initialize_carry(input_shape, rngs)
 
 
-@refuse_options
 @dataclasses.dataclass(eq=False, repr=False)
 class LSTM(SequenceModule, GatedFields):
     """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
@@ -240,7 +237,6 @@ class LSTM(SequenceModule, GatedFields):
     cell_class = functional.LSTMCell
 
 
-@refuse_options
 @dataclasses.dataclass(eq=False, repr=False)
 class GRU(SequenceModule, GatedFields):
     """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
@@ -254,7 +250,6 @@ class GRU(SequenceModule, GatedFields):
     cell_class = functional.GRUCell
 
 
-@refuse_options
 @dataclasses.dataclass(eq=False, repr=False)
 class SimpleRNN(SequenceModule, NamedFields):
     """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].

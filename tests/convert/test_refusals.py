@@ -134,28 +134,6 @@ def test_a_haiku_rnn_with_double_bias_false():
     same(bias, weights["vanilla_rnn/linear"]["b"], 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "use"),
-    [
-        ("lstm_from_torch", "load('torch', LSTMCell(...), ...)"),
-        ("gru_to_flax", "dump('flax', GRUCell(...), ...)"),
-        ("rnn_layers_from_torch", "load('torch', SimpleCell(...), ...) for each layer"),
-        ("block_gru_from_dreamer", "load('dreamer', DreamerBlockGRUCell(...), ...)"),
-        ("flax_checkpoint", "load('flax', cell, weights) for each cell"),
-        ("gradients", "gradients=True"),
-        ("reorder", "Layout"),
-    ],
-)
-def test_names_of_earlier_versions_say_what_to_use(name, use):
-    with refused(f"no {name!r}; use lnrepro.convert.", use, error=AttributeError):
-        getattr(convert, name)
-
-
-def test_a_name_that_never_was():
-    with refused("has no attribute 'lode'", error=AttributeError):
-        _ = convert.lode
-
-
 class Tensor:
     """Stands for a torch tensor: an array only after detach() and cpu()."""
 

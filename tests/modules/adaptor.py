@@ -9,7 +9,7 @@ from flax import nnx, serialization
 
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
-from lnrepro.functional.modules import as_drawn
+from lnrepro.flax_modules import as_drawn
 
 B, T, D, H = 4, 6, 3, 4
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, PartitionSpec
 from docs.examples.user_cells import ProjectedLSTMCell
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
-from lnrepro.functional.modules import own_params
+from lnrepro.flax_modules import own_params
 from tests.modules.adaptor import (
     KINDS,
     D,

@@ -15,42 +15,10 @@ LEARNED = functional.stack(functional.LSTMCell(H, learned_carry=True))
 
 
 @each_package
-@pytest.mark.parametrize(
-    ("name", "use"),
-    [
-        ("Stack", r"RNN\(functional.stack"),
-        ("Bidirectional", "functional.bidirectional"),
-        ("RMSNorm", "functional.rms_norm"),
-        ("BatchNorm", "functional.batch_norm"),
-    ],
-)
-def test_modules_that_are_gone(package, name, use):
-    with refused(AttributeError, f"has no '{name}'; use", use):
-        getattr(package.package, name)
-    with refused(AttributeError, "has no attribute 'LSTN'"):
-        _ = package.package.LSTN
-
-
-@each_package
-@pytest.mark.parametrize(
-    ("option", "use"),
-    [
-        ("carry_init", "initial_carry"),
-        ("max_steps", "functional.track"),
-        ("use_running_average", "functional.track"),
-        ("unroll", r"ScanOptions\(unroll="),
-        ("kernel_metadata", "sharding="),
-    ],
-)
-def test_options_that_are_gone(package, option, use):
-    with refused(TypeError, f"LSTM has no '{option}'; use", use):
-        package.named("LSTM", **{option: 1})
-
-
-@each_package
 def test_unknown_options_and_values(package):
-    with refused(TypeError, "unexpected keyword argument 'peephole'"):
-        package.named("LSTM", peephole=True)
+    for option in ("peephole", "carry_init", "unroll", "kernel_metadata"):
+        with refused(TypeError, f"unexpected keyword argument '{option}'"):
+            package.named("LSTM", **{option: 1})
     with refused(ValueError, "norm='group'; choose one of"):
         package.named("LSTMCell", norm="group")
     with refused(ValueError, "batch norm", "functional.track"):

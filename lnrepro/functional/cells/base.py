@@ -10,7 +10,6 @@ Shape letters: B batch, T time, D input features, H hidden units, N pre-activati
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -189,44 +188,6 @@ class Cell:
     def map_cells(self, wrap: Callable[["Cell"], "Cell"]) -> "Cell":
         """Wrap the cell; a stack wraps each of its cells."""
         return wrap(self)
-
-
-def positive_integer(cell: str, name: str, value: Any) -> None:
-    """Check a field that counts something.
-
-    Args:
-      cell: name of the cell, for the message.
-      name: name of the field, for the message.
-      value: what the user gave.
-
-    Raises:
-      ValueError: value is no positive integer.
-    """
-    # NumPy's integers are integers too, and True is one to Python only.
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1 or isinstance(value, bool):
-        raise ValueError(f"{cell}: {name}={value!r}; it must be a positive integer")
-
-
-def choice(cell: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Check a field that has a few allowed values.
-
-    Args:
-      cell: name of the cell, for the message.
-      name: name of the field, for the message.
-      value: what the user gave.
-      allowed: the values that the field may have.
-
-    Raises:
-      ValueError: value is none of them.
-    """
-    if value not in allowed:
-        raise ValueError(
-            f"{cell}: {name}={value!r}; choose one of {', '.join(map(repr, allowed))}"
-        )
 
 
 def zeros_for(x: jax.Array, features: int) -> jax.Array:

@@ -20,9 +20,7 @@ from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
     check_params,
-    choice,
     draw,
-    positive_integer,
     wide,
     zeros_for,
 )
@@ -35,13 +33,11 @@ from lnrepro.functional.cells.sites import (
     site_params,
     site_specs,
 )
-from lnrepro.functional.modules import refuse_options
-from lnrepro.functional.norms import check_epsilon
+from lnrepro.functional.fields import choice, not_negative, positive_integer
 
 lecun_normal = jax.nn.initializers.lecun_normal()
 
 
-@refuse_options
 @dataclasses.dataclass(frozen=True)
 class DreamerGRUCell(GatedCell):
     """GRU of PlaNet, DreamerV1 and V2; carry h, order reset, candidate, update.
@@ -150,7 +146,7 @@ class DreamerBlockGRUCell(Cell):
         for size in self.input_sizes:
             positive_integer(name, "input_sizes", size)
         choice(name, "norm", self.norm, CASE_NORMS)
-        check_epsilon(name, self.epsilon)
+        not_negative(name, "epsilon", self.epsilon)
         if self.features % self.blocks:
             raise ValueError(
                 f"{name}: blocks={self.blocks} must divide features={self.features}"

@@ -14,9 +14,7 @@ from lnrepro.functional.cells.base import (
     Prepared,
     StepContext,
     check_params,
-    choice,
     draw,
-    positive_integer,
     zeros_for,
 )
 from lnrepro.functional.cells.sites import (
@@ -29,7 +27,8 @@ from lnrepro.functional.cells.sites import (
     site_specs,
 )
 from lnrepro.functional.fast.layer_norm import Groups
-from lnrepro.functional.norms import check_epsilon, row, weight_norm_preserving
+from lnrepro.functional.fields import choice, not_negative, positive_integer
+from lnrepro.functional.norms import row, weight_norm_preserving
 
 glorot_uniform = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
@@ -79,7 +78,7 @@ class GatedCell(Cell):
         name = type(self).__name__
         positive_integer(name, "features", self.features)
         choice(name, "norm", self.norm, self.norm_names)
-        check_epsilon(name, self.epsilon)
+        not_negative(name, "epsilon", self.epsilon)
 
     def norm_of_product(self, gates: int, groups: Groups = (1,)) -> Norm:
         """Return the norm of a product of so many gates, over groups of its units."""

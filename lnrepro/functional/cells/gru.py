@@ -9,14 +9,12 @@ import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
     ParamSpec,
-    choice,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Norm, add_row, site_params
-from lnrepro.functional.modules import refuse_options
+from lnrepro.functional.fields import choice
 
 
-@refuse_options
 @dataclasses.dataclass(frozen=True)
 class GRUCell(GatedCell):
     """GRU with H = features hidden units; carry h, order z, r, candidate.

@@ -10,16 +10,14 @@ import jax.numpy as jnp
 from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
-    choice,
     clip_gradient,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import NORMS, Norm, add_row, without_bias
-from lnrepro.functional.modules import refuse_options
+from lnrepro.functional.fields import choice
 from lnrepro.functional.norms import row
 
 
-@refuse_options
 @dataclasses.dataclass(frozen=True)
 class LSTMCell(GatedCell):
     """LSTM with H = features hidden units; carry (c, h), gate order f, i, o, g.

@@ -5,10 +5,8 @@ from typing import ClassVar
 
 from lnrepro.functional.cells.gated import GatedCell
 from lnrepro.functional.cells.sites import CASE_NORMS, Norm, add_row, without_bias
-from lnrepro.functional.modules import refuse_options
 
 
-@refuse_options
 @dataclasses.dataclass(frozen=True)
 class SimpleCell(GatedCell):
     """Simple recurrent cell with H = features hidden units; carry h.

@@ -1,10 +1,9 @@
 """What the modules of linen and nnx share: names of parameters, dtypes, refusals."""
 
 import functools
-import inspect
 import re
 from collections.abc import Callable, Container, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,43 +18,6 @@ Sharding = Mapping[str, tuple[str | None, ...]]
 
 _STATISTICS = "functional.unroll(..., statistics=...) with functional.track"
 _SHARDING = "sharding={'w_x': (None, 'model'), 'bias': ('model',)}"
-_FLAX_LAYER_NORM = "Flax's LayerNorm(epsilon=1e-5, use_fast_variance=False)"
-
-# Modules and arguments of earlier versions: what to use.
-REPLACEMENTS = {
-    # Modules of linen and nnx.
-    "Stack": "RNN(functional.stack(...)), which runs all layers in one scan",
-    "Bidirectional": "Flax's Bidirectional, or functional.bidirectional",
-    "RMSNorm": "Flax's RMSNorm(epsilon=1e-5), or functional.rms_norm",
-    "BatchNorm": "Flax's BatchNorm, or functional.batch_norm",
-    # Arguments of the recurrent modules.
-    "carry_init": "the argument initial_carry of the call",
-    "max_steps": _STATISTICS,
-    "momentum": _STATISTICS,
-    "use_running_average": _STATISTICS,
-    "unroll": "options=functional.ScanOptions(unroll=...)",
-    "kernel_metadata": _SHARDING,
-    "recurrent_kernel_metadata": _SHARDING,
-    "bias_metadata": _SHARDING,
-    "scale_metadata": _SHARDING,
-    # Options of functional cells and of ScanOptions.
-    "norm_groups": "a cell of your own, whose step normalises each group",
-    "blocks": "a cell of your own; dot multiplies by block-diagonal weights [G, D, N]",
-    "recurrent_dropout": "functional.zoneout, or functional.variational_dropout",
-    "update_bias": "a subclass whose step adds it",
-    "pallas": "kernels='on', 'auto' or 'off'",
-    "hoist": "ScanOptions without it; the platform chooses",
-    # Arguments of LayerNorm.
-    "reduction_axes": _FLAX_LAYER_NORM,
-    "feature_axes": _FLAX_LAYER_NORM,
-    "axis_name": _FLAX_LAYER_NORM,
-    "axis_index_groups": _FLAX_LAYER_NORM,
-    "use_fast_variance": _FLAX_LAYER_NORM,
-    "force_float32_reductions": _FLAX_LAYER_NORM,
-    "promote_dtype": _FLAX_LAYER_NORM,
-}
-
-Class = TypeVar("Class", bound=type)
 
 # Names of parameters that some option of a cell of this library asks for: those of
 # norms and biases at a site, peepholes, a learned carry, blocks, the cells of a stack.
@@ -206,46 +168,6 @@ def map_with_axes(
     for name in sharding.keys() - names:
         raise ValueError(f"sharding: no parameter {name!r}, only {sorted(names)}")
     return tree
-
-
-def replacement(owner: str, name: str) -> str:
-    """Return one line that says what to use in place of a name.
-
-    Args:
-      owner: the package or class that had the name.
-      name: the name of a module or of an argument.
-
-    >>> replacement("LSTM", "carry_init")
-    "LSTM has no 'carry_init'; use the argument initial_carry of the call"
-    """
-    return f"{owner} has no {name!r}; use {REPLACEMENTS[name]}"
-
-
-def missing_name(package: str) -> Callable[[str], Any]:
-    """Return the function `__getattr__` of a package."""
-
-    def getattr_of_package(name):
-        if name in REPLACEMENTS:
-            raise AttributeError(replacement(package, name))
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-
-    return getattr_of_package
-
-
-def refuse_options(cls: Class) -> Class:
-    """Let the constructor of a class say what to use for an argument that is gone."""
-    init = cls.__init__
-    # One class may have an argument that another class had.
-    gone = REPLACEMENTS.keys() - inspect.signature(init).parameters.keys()
-
-    @functools.wraps(init)
-    def checked_init(self, *args, **options):
-        for name in options.keys() & gone:
-            raise TypeError(replacement(cls.__name__, name))
-        init(self, *args, **options)
-
-    cls.__init__ = checked_init
-    return cls
 
 
 def refuse_batch_norm(name: str, cell: Cell) -> None:
