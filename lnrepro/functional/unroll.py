@@ -16,7 +16,6 @@ from lnrepro.functional.cells.base import (
     StepContext,
     wide_carry,
 )
-from lnrepro.functional.fast.layer_norm import one_step
 from lnrepro.functional.products import named_dot
 from lnrepro.functional.scan import scan
 from lnrepro.functional.scan_options import ScanOptions
@@ -223,10 +222,7 @@ def step(
     noise: Any = None,
     statistics: dict | None = None,
 ) -> tuple[Carry, jax.Array]:
-    """Take one step, equal to one step of `unroll` up to rounding.
-
-    With few rows, layer norm of a product takes the mean of the product here, and in
-    `unroll` that of the weight, once for the sequence.
+    """Take one step, as `unroll` takes each of its steps.
 
     Args:
       cell: any cell.
@@ -257,9 +253,7 @@ def step(
     >>> y.shape
     (2, 8)
     """
-    batch_axes = getattr(x, "shape", ())[:-1]
-    with one_step(batch_axes):
-        x, weights, step_params = checks.one_dtype("step", cell, params, x)
+    x, weights, step_params = checks.one_dtype("step", cell, params, x)
     mask = sequences.flags("step: mask", mask, x)
     reset = sequences.flags("step: reset", reset, x)
     # Padding may hold anything, even NaN, which would reach the gradients.
@@ -273,10 +267,9 @@ def step(
     carry = checks.carry_like("step", own_carry, carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
-    with one_step(batch_axes):
-        carry, _ = _guarded_step(cell)(
-            named_dot(weights), inputs, carry, x, (context, reset)
-        )
+    carry, _ = _guarded_step(cell)(
+        named_dot(weights), inputs, carry, x, (context, reset)
+    )
     return carry, sequences.without_padding(_output_of(cell, x.dtype)(carry), mask)
 
 

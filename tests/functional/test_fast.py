@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 
 from lnrepro.functional import (
-    GRUCell,
-    LSTMCell,
     layer_norm,
     products,
     rms_norm,
-    step,
-    unroll,
 )
 from lnrepro.functional.fast import fission, platform
 from lnrepro.functional.fast.layer_norm import centre, layer_norm_of_groups
@@ -295,16 +291,3 @@ def test_a_fission_of_a_body_that_reads_and_returns_nothing():
 
     last, _ = fission.scan(body, jnp.ones(2), jnp.ones(3))
     same(last, jnp.sin(jnp.sin(jnp.sin(jnp.ones(2)))))
-
-
-@pytest.mark.parametrize("rows", [(), (2,), (8,)])
-def test_one_step_equals_a_step_of_a_sequence(rows):
-    """With few rows the norms of products take the mean of the product."""
-    for cell in (LSTMCell(4, inner_bias=True), GRUCell(4, reset="before")):
-        params = cell.init(jax.random.key(0), 3, jnp.float64)
-        x = draw(0, *rows, 2, 3)
-        carry = cell.initial_carry(params, x[..., 0, :])
-        for t in range(2):
-            carry, y = step(cell, params, carry, x[..., t, :])
-        whole = unroll(cell, params, x)
-        same((carry, y), (whole.carry, whole.outputs[..., 1, :]))

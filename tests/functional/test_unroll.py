@@ -90,6 +90,18 @@ def test_steps_equal_the_scan(name):
     same(carry, result.carry, 1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_step_of_few_rows_has_the_bits_of_unroll(rows):
+    params, carry = problem(CELL)
+    x = jnp.resize(X, (rows, T, D))
+    carry = jax.tree.map(lambda a: jnp.resize(a, (rows, H)), carry)
+    whole = run(CELL, params, x, initial_carry=carry)
+    for t in range(T):
+        carry, y = one_step(CELL, params, carry, x[:, t])
+        np.testing.assert_array_equal(y, whole.outputs[:, t])
+    jax.tree.map(np.testing.assert_array_equal, carry, whole.carry)
+
+
 def test_any_number_of_batch_axes():
     x = jnp.stack([X, X + 1, X - 1], 1)
     lengths = jnp.array([[6, 0, 2], [1, 4, 6]])

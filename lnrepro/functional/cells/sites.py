@@ -14,7 +14,6 @@ import jax
 from lnrepro.functional import norms
 from lnrepro.functional.cells.base import Initializer, ParamSpec, StepContext
 from lnrepro.functional.fast.layer_norm import (
-    CENTRES_WEIGHTS,
     Groups,
     centre,
     layer_norm_of_groups,
@@ -67,10 +66,8 @@ class LayerNorm(Norm):
     """Layer norm of a site that is no product, such as the LSTM's cell (eq. 15-16)."""
 
     names: tuple[str, ...] = ("gain", "bias")
-
-    def is_centred(self) -> bool:
-        """Whether the mean of what `apply` gets is zero already."""
-        return False
+    # Whether the mean of what `apply` gets is zero already.
+    is_centred: ClassVar[bool] = False
 
     def apply(self, params, a):
         """Normalise each group of a [..., N]."""
@@ -80,7 +77,7 @@ class LayerNorm(Norm):
             params.get("bias"),
             epsilon=self.epsilon,
             groups=self.groups,
-            is_centred=self.is_centred(),
+            is_centred=self.is_centred,
         )
 
 
@@ -92,14 +89,11 @@ class ProductLayerNorm(LayerNorm):
     columns, so that centring W takes the mean out of every product.
     """
 
-    def is_centred(self):
-        """Whether the weight was centred."""
-        return CENTRES_WEIGHTS.get()
+    is_centred: ClassVar[bool] = True
 
     def prepare(self, params, weight):
         """Centre the weight or bias."""
-        # For one step of few rows this would cost more than it saves.
-        return centre(weight, groups=self.groups) if self.is_centred() else weight
+        return centre(weight, groups=self.groups)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,10 +101,8 @@ class RMSNorm(LayerNorm):
     """RMS norm: layer norm without subtracting the mean, and without a bias."""
 
     names: tuple[str, ...] = ("gain",)
-
-    def is_centred(self):
-        """It takes the mean for zero, whatever it is."""
-        return True
+    # It takes the mean for zero, whatever it is.
+    is_centred: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,13 +22,14 @@ Without centring, a training step takes (docs/log.md, 2026-11-26, at up to three
     GRU     1.10 to 1.24          1.13 to 1.34                 1.03 to 1.09
 
 in units of the step with it: `python scripts/bench.py compiled --device v5e`.
+
+A step by itself centres its weights too, so that it has the numbers of a sequence. At 1
+row of 256 units that takes 1.04 of the time on two cores of an AMD EPYC (2026-11-27).
+The program that XLA makes for an H100 has 11, 7 and 7 kernels at 1, 4 and 64 rows of an
+LSTM, where the plain norm has 13, 5 and 7, and 11, 12 and 12 of a GRU for 8, 8 and 12.
 """
 
-import contextlib
-import contextvars
 import functools
-import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -41,29 +42,6 @@ from lnrepro.functional.norms import row, wide
 # Sizes of the groups of units relative to each other: (1,) is one group of all units,
 # (2, 1) is for the GRU, whose two gates are one group and whose candidate is another.
 Groups = tuple[int, ...]
-
-
-# Whether the weights of normalised products are centred.
-CENTRES_WEIGHTS = contextvars.ContextVar("centres_weights", default=True)
-
-
-@contextlib.contextmanager
-def one_step(batch_axes: tuple[int, ...]) -> Iterator[None]:
-    """Take the plain norm of products inside where one step has few rows.
-
-    One step of an LN-LSTM on a CPU takes 1.00 of the time of Flax's cell with LayerNorm
-    at 1 row and 256 units, and 1.04 where the weights are centred. At 64 rows of 256
-    units it takes 1.05, and 1.01 where they are centred (2026-11-27).
-
-    Args:
-      batch_axes: sizes of the batch axes of the step.
-    """
-    few_rows = all(isinstance(n, int) for n in batch_axes) and math.prod(batch_axes) < 8
-    token = CENTRES_WEIGHTS.set(not few_rows)
-    try:
-        yield
-    finally:
-        CENTRES_WEIGHTS.reset(token)
 
 
 def centre(w: jax.Array, *, groups: Groups = (1,)) -> jax.Array:
