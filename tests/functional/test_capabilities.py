@@ -1,13 +1,11 @@
 """What every cell can do with every norm: one function for each check.
 
-docs/capabilities.md shows `table()`, which links each check to its function here. After
-a change, write the page again:
+docs/capabilities.md shows `table()`. After a change, write the page again:
 
     python -m tests.functional.test_capabilities
 """
 
 import functools
-import inspect
 import pathlib
 import sys
 
@@ -33,7 +31,6 @@ from lnrepro.functional import (
 from tests.convert.cases import CASES
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "capabilities.md"
-SOURCE = "../tests/functional/test_capabilities.py"
 B, T, D, H = 4, 5, 3, 8
 X = np.random.default_rng(0).standard_normal((B, T, D))
 MASK = np.array(
@@ -321,24 +318,19 @@ def libraries_of(cell):
 def table():
     """The checks, the exceptions and the sources of weights in Markdown."""
     names = [column.__name__.removeprefix("with_") for column in COLUMNS]
-    links = []
-    for name, column in zip(names, COLUMNS, strict=True):
-        links.append(f"[{name}]: {SOURCE}#L{inspect.getsourcelines(column)[1]}")
-    checks = [f"[{name.replace('_', ' ')}][{name}]," for name in names]
-    checks[-1] = checks[-1].replace(",", ".")
+    checks = ", ".join(name.replace("_", " ") for name in names) + "."
     # Statistics over the batch are those of the rows of one device.
     with_batch_norm = "; ".join(row for row, cell in CELLS.items() if cell.sites)
     rows = ["| exception | cells |", "|---|---|"]
     rows.append(
-        "| [shard map][shard_map]: statistics of the rows of one device | "
-        f"{with_batch_norm} |"
+        f"| shard map: statistics of the rows of one device | {with_batch_norm} |"
     )
     sources = ["| cell, norm | weights can come from |", "|---|---|"]
     for row, cell in CELLS.items():
         libraries = libraries_of(cell)
         if libraries:
             sources.append(f"| {row} | {libraries} |")
-    return "\n\n".join("\n".join(part) for part in (checks, rows, sources, links))
+    return "\n\n".join((checks, "\n".join(rows), "\n".join(sources)))
 
 
 BEGIN, END = "<!-- begin of the table -->\n", "\n<!-- end of the table -->"

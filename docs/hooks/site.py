@@ -1,0 +1,145 @@
+"""Hook of MkDocs: what the site has besides the pages of docs/, and all links.
+
+All pages have links that are right in the repository. Files that the site shows at
+another place are listed in `place_on_site`, and links follow them there. MkDocs fails
+where a link leads to nothing.
+"""
+
+import base64
+import json
+import pathlib
+import posixpath
+import re
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).parents[2]
+# The documents of the repository that are pages of the site.
+DOCUMENTS = {
+    "experiments/README.md": "results/index.md",
+    "CHANGELOG.md": "changelog.md",
+    ".github/CONTRIBUTING.md": "contributing.md",
+}
+# The folders of kept records, with what they hold.
+RECORDS = {
+    "experiments/results/small": "runs of the verdicts, at laptop scale",
+    "experiments/results/runs": "runs of the paper's protocol",
+    "experiments/results/figures": "curves of those runs",
+    "experiments/results/decay": "Figure 5 with learning rates that fall to zero",
+    "experiments/results/digits": "digits, pixel by pixel",
+    "experiments/results/mnist_pixels": "MNIST, pixel by pixel",
+    "experiments/results": "curves of other runs",
+    "docs/pictures/recurrent_ppo": "recurrent PPO",
+    "docs/pictures": "recurrent PPO with every norm",
+    "docs/benchmarks": "benchmarks",
+}
+RECORDS_PAGE = "results/records.md"
+RECORD = re.compile(r".*\.(csv|jsonl|json)")
+PUBLISHED = re.compile(r".*\.(png|csv|jsonl)")
+FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
+# Inline links, pictures and definitions, without addresses and anchors of the page.
+LINK = re.compile(
+    r"(?P<before>\]\(|^\[[^\]]+\]: )(?!\w+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?",
+    re.M,
+)
+
+
+def place_in_repository(page):
+    """Return the path of a page of the site, relative to the root of the repository."""
+    for path, place in DOCUMENTS.items():
+        if place == page:
+            return path
+    return f"docs/{page}"
+
+
+def place_on_site(path):
+    """Return where a file of the repository is on the site; a folder is an anchor."""
+    if path in DOCUMENTS:
+        return DOCUMENTS[path]
+    if path in RECORDS:
+        return f"{RECORDS_PAGE}#{path.replace('/', '-')}"
+    if re.fullmatch(r"docs/(notebooks|examples)/\w+\.(ipynb|py)", path):
+        return re.sub(r"docs/(.*)\.\w+", r"\1.md", path)
+    return re.sub(r"^(docs|experiments)/", "", path)
+
+
+def on_files(files, config):
+    """Add the documents, records, notebooks and examples to the files of the site."""
+
+    def add(place, content):
+        files.append(File.generated(config, place, content=content))
+
+    for path, place in DOCUMENTS.items():
+        add(place, (ROOT / path).read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "experiments/results").rglob("*")):
+        if PUBLISHED.fullmatch(path.name):
+            place = place_on_site(path.relative_to(ROOT).as_posix())
+            files.append(File.generated(config, place, abs_src_path=str(path)))
+    add(RECORDS_PAGE, records_page())
+    for path in sorted((ROOT / "docs/examples").glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        text = f"# `{path.name}`\n\n```python\n{source}```\n"
+        add(f"examples/{path.stem}.md", text)
+    for path in sorted((ROOT / "docs/notebooks").glob("*.ipynb")):
+        text, pictures = notebook_page(path)
+        add(f"notebooks/{path.stem}.md", text)
+        for name, content in pictures.items():
+            add(f"notebooks/{name}", content)
+    return files
+
+
+def records_page():
+    """Return the page that lists all kept records."""
+    parts = [
+        "# Kept records",
+        "The numbers behind the tables and figures of this site. `*.runs.jsonl` has "
+        "one run a line: its config, metrics and results. "
+        "[`figures.py`](../reproduce.md#figures-alone) draws them.",
+    ]
+    for folder, what in RECORDS.items():
+        parts.append(f"## {what.capitalize()} {{: #{folder.replace('/', '-')} }}")
+        lines = [f"In the repository `{folder}`:", ""]
+        for path in sorted((ROOT / folder).iterdir()):
+            if RECORD.fullmatch(path.name):
+                lines.append(f"- [{path.name}](../../{folder}/{path.name})")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def notebook_page(path):
+    """Return the Markdown of an executed notebook, and its pictures by name."""
+    parts, pictures = [], {}
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            text = "".join(output.get("text", data.get("text/plain", "")))
+            if "image/png" in data:
+                name = f"{path.stem}-{len(pictures)}.png"
+                pictures[name] = base64.b64decode(data["image/png"])
+                parts.append(f"![{text}]({name})")
+            elif text:
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    return "\n\n".join(parts), pictures
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Turn links that are right in the repository into those of the site."""
+    here = page.file.src_uri
+    folder = posixpath.dirname(place_in_repository(here))
+
+    def link(match):
+        path = posixpath.normpath(posixpath.join(folder, match["path"]))
+        place, _, anchor = place_on_site(path).partition("#")
+        anchor = f"#{anchor}" if anchor else match["anchor"] or ""
+        address = posixpath.relpath(place, posixpath.dirname(here))
+        return match["before"] + address + anchor
+
+    parts = FENCED.split(markdown)
+    # Every second part is a block of code, which has no links.
+    parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
+    return "".join(parts)
