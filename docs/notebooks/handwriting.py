@@ -15,7 +15,7 @@
 
 # %%
 # Configs and experiments are read from the checkout that this notebook is in.
-# %cd ../..
+# %cd -q ../..
 # %pip install -q -e '.[train]'
 
 # %% [markdown]
