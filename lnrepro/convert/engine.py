@@ -47,7 +47,7 @@ def load(
       library: its name, or a layout of your own.
       cell: our cell, with the options that make it the library's.
       weights: arrays or torch tensors by name, nested as in the library.
-      prefix: what the names begin with: "encoder." in torch, "network/lstm" in Haiku,
+      prefix: what the names begin with: "encoder" in torch, "network/lstm" in Haiku,
         "encoder" for the authors' "encoder_W", "dyn/dyn" in DreamerV3. None means the
         library's default, such as "lstm" in Haiku.
       suffix: what the names end with: "_l1", "_l0_reverse", or "" for a
@@ -157,9 +157,18 @@ def dump(
 
 def _names(layout, prefix, suffix):
     """{name of a row: the name in full}."""
-    prefix = layout.prefix if prefix is None else prefix
+    prefix = _prefix(layout, prefix)
     suffix = layout.suffix if suffix is None else suffix
     return {row.name: f"{prefix}{row.name}{suffix}" for row in layout.rows}
+
+
+def _prefix(layout, prefix):
+    """The prefix of all names; torch's, whose names have suffixes, ends with a dot."""
+    if prefix is None:
+        return layout.prefix
+    if layout.suffix and prefix:
+        return prefix.removesuffix(".") + "."
+    return prefix
 
 
 def _features_in(layout, cell, names, flat):
@@ -231,7 +240,7 @@ def _blocks(layout, positions):
 
 def _refuse_unknown(layout, flat, names, pieces, prefix, suffix):
     """Refuse further weights of this cell; those of other cells may stand beside it."""
-    prefix = layout.prefix if prefix is None else prefix
+    prefix = _prefix(layout, prefix)
     known = {names[row.name] for row, _ in pieces}
     ignored = {f"{prefix}{name}" for name in layout.ignored}
     separator = layout.separator or LEVEL

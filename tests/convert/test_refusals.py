@@ -77,7 +77,7 @@ def test_further_weights_of_the_cell_are_refused(name, extra):
 @pytest.mark.parametrize(
     ("name", "places"),
     [
-        ("torch-gru", ("encoder.", "encoder.rnn.")),
+        ("torch-gru", ("encoder", "encoder.rnn.")),
         ("haiku-lstm", ("network/lstm", "network/lstm_1")),
         ("theano-ln-gru", ("encoder", "encoder_r")),
         ("dreamer-block-gru", ("dyn/dyn", "enc/dyn")),

@@ -35,6 +35,7 @@ def read(tmp_path, extra):
     ("extra", "meant"),
     [
         ('"optimizer": {"learning_rat": 0.1}', "optimizer.learning_rate"),
+        ('"optimizer": {"lr": 0.1}', "optimizer.learning_rate"),
         ('"batchsize": 3', "batch_size"),
         ('"best": {"metrics": "valid/error"}', "best.metric"),
         ('"mergin": 3', "margin"),
