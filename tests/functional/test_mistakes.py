@@ -117,13 +117,10 @@ WRONG_VALUES = [
 WRONG_TYPES = [
     ("'colour'", lambda: LSTMCell(4, colour=1)),
     ("peephole", lambda: GRUCell(4, peephole=True)),
-    ("'recurrent_dropout'; use", lambda: GRUCell(4, recurrent_dropout=0.1)),
     ("reset", lambda: DreamerGRUCell(4, reset="before")),
     ("positional", lambda: LSTMCell(4, "layer", "output")),
     ("features", lambda: LSTMCell()),
-    ("'blocks'; use a cell", lambda: LSTMCell(4, blocks=2)),
     ("remat", lambda: ScanOptions(remat=True)),
-    ("'pallas'; use kernels=", lambda: ScanOptions(pallas=True)),
     ("is no cell", lambda: stack([CELL])),
     ("GRUCell", lambda: stack(CELL, GRUCell)),
     ("floating point", lambda: unroll(CELL, PARAMS, X.astype(jnp.int32))),
