@@ -1,6 +1,7 @@
 """The documentation tells the truth: its Python runs, and what it names exists."""
 
 import functools
+import inspect
 import json
 import os
 import pathlib
@@ -14,7 +15,9 @@ import textwrap
 
 import pytest
 
-from lnrepro import data
+from docs.hooks.equations import to_latex
+from docs.hooks.site import FUNCTIONAL
+from lnrepro import data, functional
 from lnrepro.engine.config_file import read
 from tests.runs import ROOT, environment, run
 from tests.test_imports import RULES
@@ -226,6 +229,17 @@ def test_the_first_paragraph_is_short(page):
     assert len(paragraphs[0].split()) <= 60, page
 
 
+CELLS = re.findall(r"\w+Cell\b", FUNCTIONAL["cells"])
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_page_of_cells_has_the_equations_of_the_docstrings(name):
+    blocks_of_docstring = inspect.getdoc(getattr(functional, name)).split("\n\n")
+    found = [to_latex(b) for b in blocks_of_docstring if b.startswith("    ")]
+    first = next(latex for latex in found if latex)
+    assert f"```math\n{first}\n```" in PAGES["cells.md"]
+
+
 RECIPES = [p for p in PAGES if p.startswith("recipes/") and p != "recipes/index.md"]
 
 
@@ -261,7 +275,8 @@ def test_the_site_builds_without_warnings(tmp_path):
         capture_output=True,
     )
     for module in ("functional", "linen", "nnx", "convert", "theory"):
-        reference = (site / "api" / module / "index.html").read_text(encoding="utf-8")
+        pages = (site / "api" / module).rglob("*.html")
+        reference = "".join(page.read_text(encoding="utf-8") for page in pages)
         exported = re.findall(
             r'^    "(\w+)",$',
             (ROOT / f"lnrepro/{module}/__init__.py").read_text(encoding="utf-8"),
@@ -270,8 +285,12 @@ def test_the_site_builds_without_warnings(tmp_path):
         for name in exported:
             anchor = rf'id="lnrepro\.{module}[\w.]*\.{name}"'
             assert re.search(anchor, reference), (module, name)
+        assert not re.search(r'id="[\w.]+\.__(?!call)', reference)
         # Markdown would make quotations of the doctests.
         assert "<blockquote>" not in reference
+    for page, count in (("cells", 5), ("api/functional/cells", 6)):
+        text = (site / page / "index.html").read_text(encoding="utf-8")
+        assert text.count("<math") == count
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
     words = re.split(
         index["config"]["separator"], " ".join(doc["text"] for doc in index["docs"])

@@ -33,6 +33,16 @@ RECORDS = {
     "docs/pictures": "recurrent PPO with every norm",
     "docs/benchmarks": "benchmarks",
 }
+# The pages of lnrepro.functional, with what they show.
+FUNCTIONAL = {
+    "cells": "LSTMCell GRUCell SimpleCell DreamerGRUCell DreamerBlockGRUCell "
+    "Cell Prepared StepContext clip_gradient",
+    "norms": "layer_norm rms_norm batch_norm running_average weight_norm "
+    "weight_norm_preserving",
+    "sequences": "unroll.unroll Unrolled BatchStatistics step bidirectional track flip",
+    "scan": "scan.scan ScanResult ScanOptions named_dot",
+    "wrappers": "stack Stack zoneout variational_dropout",
+}
 RECORDS_PAGE = "results/records.md"
 RECORD = re.compile(r".*\.(csv|jsonl|json)")
 PUBLISHED = re.compile(r".*\.(png|csv|jsonl)")
@@ -76,6 +86,8 @@ def on_files(files, config):
             place = place_on_site(path.relative_to(ROOT).as_posix())
             files.append(File.generated(config, place, abs_src_path=str(path)))
     add(RECORDS_PAGE, records_page())
+    for subject, names in FUNCTIONAL.items():
+        add(f"api/functional/{subject}.md", functional_page(subject, names.split()))
     for path in sorted((ROOT / "docs/examples").glob("*.py")):
         source = path.read_text(encoding="utf-8")
         text = f"# `{path.name}`\n\n```python\n{source}```\n"
@@ -103,6 +115,19 @@ def records_page():
             if RECORD.fullmatch(path.name):
                 lines.append(f"- [{path.name}](../../{folder}/{path.name})")
         parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def functional_page(subject, names):
+    """Return the reference of some names of lnrepro.functional."""
+    parts = [f"# lnrepro.functional: {subject}"]
+    for name in names:
+        # The methods that every cell has are shown once, at Cell.
+        members = "true" if name == "Cell" else "false"
+        parts.append(
+            f"::: lnrepro.functional.{name}\n    options: {{members: {members}, "
+            "show_root_heading: true, show_root_toc_entry: true}"
+        )
     return "\n\n".join(parts)
 
 
