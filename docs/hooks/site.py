@@ -43,6 +43,8 @@ FUNCTIONAL = {
     "scan": "scan.scan ScanResult ScanOptions named_dot",
     "wrappers": "stack Stack zoneout variational_dropout",
 }
+# These pages have tables that need the space of the table of contents.
+WIDE = ("capabilities.md", "results/index.md")
 RECORDS_PAGE = "results/records.md"
 RECORD = re.compile(r".*\.(csv|jsonl|json)")
 PUBLISHED = re.compile(r".*\.(png|csv|jsonl)")
@@ -155,6 +157,8 @@ def notebook_page(path):
 def on_page_markdown(markdown, page, config, files):
     """Turn links that are right in the repository into those of the site."""
     here = page.file.src_uri
+    if here in WIDE:
+        page.meta["hide"] = ["toc"]
     folder = posixpath.dirname(place_in_repository(here))
 
     def link(match):
