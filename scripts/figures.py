@@ -10,7 +10,7 @@
 It writes these files, and index.md, which shows them. For a figure without runs, it
 names the command that trains them.
 forest.png and .svg: for each claim, how many of the other norm's steps a norm needs.
-verdicts.md: the table of the claims.
+verdicts.md: the answers to the questions of the plan, and all claims in numbers.
 figureN.png, .svg and .csv: figure 7 is the remark of section 6.7. Curves are medians
 over seeds, bands are their range. The paper's own numbers are drawn only beside runs on
 the paper's data.
@@ -45,7 +45,8 @@ def main(argv: list[str]) -> None:
     many = {"action": "append", "default": []}
     add("--figure", type=int, choices=FIGURE_NUMBERS, **many, help="only this figure")
     add("--metric", **many, metavar="NAME", help="only this metric: valid/error")
-    add("--best", choices=("min", "max"), default="min", help="of --metric")
+    help_best = "which way --metric is better; by its name if this is not given"
+    add("--best", choices=("min", "max"), help=help_best)
     args = parser.parse_args(argv)
     # Imported late: --help and wrong flags need none of it.
     from scripts.paper.records import find
@@ -67,13 +68,16 @@ def main(argv: list[str]) -> None:
 
 def draw_all(runs: Sequence, out: pathlib.Path) -> None:
     """Draw the claims, and all figures and tables."""
-    from scripts.paper import forest, verdicts
-    from scripts.paper.claims import CLAIMS
+    from scripts.paper import forest, tables, verdicts
+    from scripts.paper.claims import CLAIMS, SEEDS
 
     out.mkdir(parents=True, exist_ok=True)
-    rows = verdicts.of_runs(runs, CLAIMS)
+    # The seeds of the plan are not pooled with others.
+    others = [run for run in runs if run.config.seed not in SEEDS]
+    rows = verdicts.of_runs(others, CLAIMS)
     forest.draw(rows, out / "forest")
-    (out / "verdicts.md").write_text(verdicts.markdown(rows), encoding="utf-8")
+    text = f"{tables.answers(runs)}\n{tables.claims(others)}"
+    (out / "verdicts.md").write_text(text, encoding="utf-8")
     print(f"{len(rows)} verdicts")
     for number in FIGURE_NUMBERS:
         draw_figure(number, runs, out)
@@ -97,14 +101,17 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
         (out / f"{name}.md").write_text(table(runs), encoding="utf-8")
 
 
-def draw_metric(metric: str, runs: Sequence, out: pathlib.Path, best: str) -> None:
+def draw_metric(
+    metric: str, runs: Sequence, out: pathlib.Path, best: str | None
+) -> None:
     """Draw a metric, and write the table of where the norms end in it."""
-    from scripts.paper import curves, tables
+    from scripts.paper import claims, curves, tables
 
     own = [run for run in runs if any(metric in record for record in run.records)]
     # valid_error for valid/error.
     name = re.sub(r"\W+", "_", metric)
-    (out / f"{name}.md").write_text(tables.ends(metric, own, best), encoding="utf-8")
+    sign = {"min": 1, "max": -1, None: claims.sign(metric)}[best]
+    (out / f"{name}.md").write_text(tables.ends_of(metric, own, sign), "utf-8")
     curves.draw(curves.of_metric(metric, own), own, out / name)
 
 

@@ -14,9 +14,10 @@ overrides, with its output in output.log. `python -m lnrepro.runs` shows its sta
 launcher "print" prints the commands, one a line; "slurm" queues the runs and returns.
 
 The same command again leaves runs alone that are finished or have diverged, and resumes
-the others. Ctrl-C makes all runs save and stop, a second one ends them. Exit codes: 0
-all runs are finished, have diverged or are queued; 1 some failed and are named at the
-end with their last line; 2 a mistake, nothing was started; 128 + n stopped by signal n.
+the others. It waits for runs that another sweep trains. Ctrl-C makes all runs save and
+stop, a second one ends them. Exit codes: 0 all runs are finished, have diverged or are
+queued; 1 some failed and are named at the end with their last line; 2 a mistake,
+nothing was started; 128 + n stopped by signal n.
 """
 
 import argparse
@@ -112,17 +113,29 @@ def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
                     else:
                         process.terminate()
                 stopped = stopped or signum
-            while waiting and not stopped and len(running) < launcher.slots:
-                run = waiting.popleft()
+            for run in list(waiting):
+                if stopped or len(running) >= launcher.slots:
+                    break
+                # Another sweep may train it, or have trained it.
+                if run.held:
+                    continue
+                waiting.remove(run)
+                if run.ended:
+                    outcomes[run] = _how_ended(run, 0, stopped)
+                    continue
                 print(f"{run.id}: started", flush=True)
                 running[run] = launcher.start(run)
             for run, process in list(running.items()):
                 code = process.poll()
                 if code is not None:
                     del running[run]
+                    if code and run.held:
+                        print(f"{run.id}: another process trains it", flush=True)
+                        waiting.append(run)
+                        continue
                     outcomes[run] = _how_ended(run, code, stopped)
                     print(f"{run.id}: {outcomes[run]}", flush=True)
-            if running:
+            if running or waiting:
                 time.sleep(POLL_SECONDS)
     return outcomes, stopped
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from experiments import paper_results as paper
 from scripts.paper.records import Record
 
 Range = tuple[float, float]
@@ -79,17 +80,22 @@ def _retrieval(k, low, high):
     return Panel(f"mean Recall@{k}", (f"valid/image_r{k}",), (low, high), title)
 
 
-def _accuracy(task, low, high, original):
+def _task(title, ylabel, metric, low, high, factor=1.0):
     # The original skip-thought vectors are those of Table 3.
-    printed = {"Original (the paper's)": original}
-    metrics = (f"{task.lower()}/accuracy",)
-    return Panel("Accuracy", metrics, (low, high), task, printed=printed)
+    original = paper.TABLE_3["original (Kiros et al. 2015)"]
+    value = factor * original[list(paper.TABLE_3_COLUMNS).index(metric)]
+    printed = {"Original (the paper's)": value}
+    axes = (low, high), title
+    return Panel(ylabel, (metric,), *axes, factor=factor, printed=printed)
 
 
-def _sick(short, ylabel, low, high, original):
-    panel = _accuracy(f"SICK ({short})", low, high, original)
-    metrics = (f"sick/{ylabel.lower()}",)
-    return panel._replace(ylabel=f"{ylabel} x 100", metrics=metrics, factor=100.0)
+def _accuracy(task, low, high):
+    return _task(task, "Accuracy", f"{task.lower()}/accuracy", low, high)
+
+
+def _sick(short, ylabel, low, high):
+    metric = f"sick/{ylabel.lower()}"
+    return _task(f"SICK ({short})", f"{ylabel} x 100", metric, low, high, 100.0)
 
 
 def _mnist(size, ylabel, metric, ylim, yscale="linear"):
@@ -100,11 +106,7 @@ def _mnist(size, ylabel, metric, ylim, yscale="linear"):
     return Panel(ylabel, (metric,), ylim, f"batch size {size}", yscale, where=where)
 
 
-# Bounds in nats after 200 epochs, from section 6.4.
-_BOUNDS = {
-    "Baseline, the paper's end: 82.36": 82.36,
-    "LN, the paper's end: 82.09": 82.09,
-}
+_BOUNDS = {f"{n}, the paper's end: {y}": y for n, y in paper.BOUNDS.items()}
 _THREE = {"batch": "BatchNorm", "none": "Baseline", "layer": "LayerNorm"}
 # Axes, labels and ranges are those printed in the paper, which has six figures with
 # results. 7 is the remark about convolutional networks in section 6.7.
@@ -140,12 +142,12 @@ FIGURES = {
         title="Figure 3, Skip-thoughts",
         experiment="skip_thoughts",
         panels=(
-            _sick("r", "Pearson", 82, 86, 84.8),
-            _sick("MSE", "MSE", 27, 34, 28.7),
-            _accuracy("MR", 70, 82, 75.5),
-            _accuracy("CR", 74, 86, 79.3),
-            _accuracy("SUBJ", 90, 94.5, 92.1),
-            _accuracy("MPQA", 83, 91, 86.9),
+            _sick("r", "Pearson", 82, 86),
+            _sick("MSE", "MSE", 27, 34),
+            _accuracy("MR", 70, 82),
+            _accuracy("CR", 74, 86),
+            _accuracy("SUBJ", 90, 94.5),
+            _accuracy("MPQA", 83, 91),
         ),
         legends={"layer": "Skip-Thoughts + LN", "none": "Skip-Thoughts"},
         paper_data="bookcorpus",

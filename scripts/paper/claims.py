@@ -18,7 +18,12 @@ NORMS = {
 # How soon the first norm reaches the second's best value, and how far apart they end.
 KINDS = ("speed", "end")
 # The ends of the names of metrics of which large values are better.
-LARGE_IS_BETTER = ("recall_sum", "pearson", "accuracy")
+LARGE_IS_BETTER = ("recall_sum", "pearson", "spearman", "accuracy")
+
+
+def sign(metric: str) -> int:
+    """Return 1 if small values of a metric are better, -1 otherwise."""
+    return -1 if metric.endswith(LARGE_IS_BETTER) else 1
 
 
 class Claim(NamedTuple):
@@ -52,14 +57,31 @@ class Claim(NamedTuple):
     @property
     def sign(self) -> int:
         """1 if small values are better, -1 otherwise."""
-        large = bool(self.scales) or self.metric.endswith(LARGE_IS_BETTER)
-        return -1 if large else 1
+        return -1 if self.scales else sign(self.metric)
+
+    @property
+    def question(self) -> str:
+        """What is compared, without the figure."""
+        of_batch = f", batch size {self.batch_size}" if self.batch_size else ""
+        names = f"{NORMS[self.better]} against {NORMS[self.baseline]}"
+        return f"{self.quantity}{of_batch}: {names}"
 
     @property
     def comparison(self) -> str:
         """What it compares; it has a claim of each kind."""
         names = f"{NORMS[self.better]} against {NORMS[self.baseline]}"
         return f"{self.part}, {self.quantity}: {names}"
+
+    def curve(self, run: RecordedRun) -> dict[int, float]:
+        """Return {step: value} of its metric."""
+        if not self.scales:
+            return run.curve(self.metric)
+        curves = [(run.curve(metric), scale) for metric, scale in self.scales]
+        steps = set.intersection(*(set(curve) for curve, _ in curves))
+        sums = {}
+        for step in sorted(steps):
+            sums[step] = sum(curve[step] / scale for curve, scale in curves)
+        return sums
 
     def is_about(self, run: RecordedRun) -> bool:
         """Whether a run is of its experiment and batch size."""
@@ -144,7 +166,7 @@ CLAIMS = (
 SEEDS = range(5, 15)
 # These chose questions, metrics and learning rates. They are never pooled with SEEDS.
 PILOT = range(5)
-# Of each protocol: a question counts as not significant until it has its ten pairs.
+# Of the family of questions under a protocol, with Holm's correction.
 LEVEL = 0.05
 # The ends of five tasks, each over its standard deviation in the pilot, from layer norm
 # at 3e-3 and no norm at 1e-3.

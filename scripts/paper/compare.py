@@ -1,13 +1,14 @@
 """How soon one norm reaches what another one has, and how far apart they end.
 
-The one definition of a speed-up: the mean over the seeds, evaluation by evaluation, of
-the first norm; the first step at which it is at or better than the best such mean of
-the other.
+The one definition of a speed-up: of the means of both norms over the seeds, evaluation
+by evaluation, the first step at which each is at or better than the worse of their two
+best values.
 
 Both norms are compared seed by seed, since runs of one seed share their batches. Shape
 letters: S seeds, T evaluations.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,16 +20,26 @@ from scripts.paper.records import RecordedRun
 RESAMPLES = 10_000
 # The end of a run is the mean over this fraction of its evaluations.
 END = 0.1
-# {seed: {step: value}}
-Curves = Mapping[int, Mapping[int, float]]
+# {step: value}
+Curve = Mapping[int, float]
+# {seed: curve}; the curve of a run that diverged is empty.
+Curves = Mapping[int, Curve]
 
 
-def by_seed(runs: Iterable[RecordedRun], metric: str) -> Curves:
-    """Return the values of a metric in runs that are seeds of one another."""
+def by_seed(
+    runs: Iterable[RecordedRun], curve: Callable[[RecordedRun], Curve]
+) -> Curves:
+    """Return the curves of runs that are seeds of one another.
+
+    Args:
+      runs: runs that have ended.
+      curve: what returns the values of a run.
+    """
     curves = {}
     for run in runs:
-        if values := run.values(metric):
-            curves[run.config.seed] = {record["step"]: y for record, y in values}
+        values = {} if run.diverged else curve(run)
+        if values or run.diverged:
+            curves[run.config.seed] = values
     return curves
 
 
@@ -51,13 +62,12 @@ class Pairs(NamedTuple):
         """Return the mean of each norm over the seeds, [T], so that less is better."""
         return self.sign * self.better.mean(0), self.sign * self.baseline.mean(0)
 
-    def best(self) -> int:
-        """Return where the mean of the baseline is best."""
-        return int(np.argmin(self.means()[1]))
-
 
 def paired(better: Curves, baseline: Curves, sign: int) -> Pairs:
-    """Return the values of the seeds, one at least, and the steps that both norms have.
+    """Return the values of the seeds and the steps that both norms have.
+
+    A run that diverged has the worst value of all runs at every evaluation, so that it
+    is the worst of its pair.
 
     Args:
       better: the curves of one norm.
@@ -66,23 +76,32 @@ def paired(better: Curves, baseline: Curves, sign: int) -> Pairs:
     """
     seeds = sorted(better.keys() & baseline.keys())
     curves = [curves[seed] for curves in (better, baseline) for seed in seeds]
-    steps = sorted(set.intersection(*map(set, curves)))
-    values = np.array([[curve[step] for step in steps] for curve in curves])
+    finite = [curve for curve in curves if curve]
+    steps = sorted(set.intersection(*map(set, finite))) if finite else []
+    worst = sign * max((sign * c[step] for c in finite for step in steps), default=0)
+    # It is reached at the last step only: a norm whose runs all diverge is not fast.
+    late = sign * 1e-9 * (abs(worst) or 1) * np.arange(len(steps))[::-1]
+    values = [[c[step] for step in steps] if c else worst + late for c in curves]
     n = len(seeds)
-    return Pairs(np.array(steps), values[:n], values[n:], sign)
+    shape = 2 * n, len(steps)
+    better_values, baseline_values = np.split(np.reshape(values, shape), 2)
+    return Pairs(np.array(steps), better_values, baseline_values, sign)
 
 
 def speed(pairs: Pairs) -> float:
-    """Return when the first norm reaches the best that the other has.
+    """Return the steps of the first norm as a share of the other's.
 
-    It is a share of the other's steps, and infinite where that is never reached.
+    Both are counted until the worse of the two best means is reached.
     """
     ours, theirs = pairs.means()
-    best = pairs.best()
-    reached = ours <= theirs[best]
-    if not reached.any():
-        return np.inf
-    return float(pairs.steps[reached.argmax()] / pairs.steps[best])
+    goal = max(ours.min(), theirs.min())
+    first, other = (pairs.steps[(mean <= goal).argmax()] for mean in (ours, theirs))
+    return float(first / other)
+
+
+def log_speed(pairs: Pairs) -> float:
+    """Return the logarithm of `speed`, which changes its sign with the norms."""
+    return float(np.log(speed(pairs)))
 
 
 def end(pairs: Pairs) -> float:
@@ -104,7 +123,6 @@ def interval(quantity: Callable[[Pairs], float], pairs: Pairs) -> tuple[float, f
     five normal ones they hold the true mean in 84 % of the cases. So the percentiles
     are expanded until a mean's interval is as wide as Student's (Hesterberg 2015, What
     Teachers Should Know About the Bootstrap, section 5.3). It then holds it in 93 %.
-    `scipy.stats.bootstrap` interpolates between values, of which some are infinite.
 
     Args:
       quantity: `speed` or `end`.
@@ -126,24 +144,24 @@ def interval(quantity: Callable[[Pairs], float], pairs: Pairs) -> tuple[float, f
 
 
 def p_value(quantity: Callable[[Pairs], float], pairs: Pairs) -> float:
-    """Return the p-value of the paired t-test that a quantity shows no difference.
+    """Return the two-sided p-value of the exact permutation test of paired seeds.
 
-    It assumes that the differences of the seeds are normal. A permutation test assumes
-    less, but with five seeds its smallest p-value is 2 / 2^5, and no correction for
-    several comparisons could ever let a claim through.
+    If the norms do not differ, the two curves of a pair can be exchanged. The curves
+    are swapped within the pairs in all 2^S ways; the p-value is the share of them in
+    which the quantity is at least as far from zero.
 
-    For `end` these are the differences at the end. For `speed` they are those at the
-    step where the other norm is best: being ahead there is having been there sooner.
+    Args:
+      quantity: `log_speed` or `end`. It changes its sign where all pairs are swapped.
+      pairs: the values.
     """
-    differences = pairs.better - pairs.baseline
-    if quantity is end:
-        differences = of_seeds(differences)
-    else:
-        differences = differences[:, pairs.best()]
-    # The test is not defined for differences that are all equal.
-    if np.allclose(differences, differences[0], rtol=1e-9, atol=0):
-        return float(differences[0] == 0)
-    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+    values = []
+    for swaps in itertools.product((False, True), repeat=len(pairs.better)):
+        swapped = np.array(swaps)[:, None]
+        ours = np.where(swapped, pairs.baseline, pairs.better)
+        theirs = np.where(swapped, pairs.better, pairs.baseline)
+        values.append(abs(quantity(pairs._replace(better=ours, baseline=theirs))))
+    # The first way swaps nothing. Values that differ by rounding only are equal.
+    return float(np.mean(np.array(values) >= values[0] * (1 - 1e-9)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

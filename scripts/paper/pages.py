@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
-from scripts.paper import tables, verdicts
-from scripts.paper.claims import CLAIMS
+from scripts.paper import tables
+from scripts.paper.claims import PILOT
 from scripts.paper.records import find
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -22,16 +22,17 @@ RESULTS = ROOT / "experiments/results"
 def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     """Yield page, name and text of each section."""
     runs = find([RESULTS / "small"])
-    rows = verdicts.of_runs(runs, CLAIMS)
+    pilot = [run for run in runs if run.config.seed in PILOT]
     page = ROOT / "experiments/README.md"
-    yield page, "claims", verdicts.markdown(rows)
-    yield page, "ends", tables.tuned(runs)
+    yield page, "answers", tables.answers(runs)
+    yield page, "claims", tables.claims(pilot)
+    yield page, "ends", tables.tuned(pilot)
     yield ROOT / "docs/reproduce.md", "plan", tables.plan()
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
-    yield page, "digits train/nll", tables.ends("train/nll", digits, "min")
+    yield page, "digits train/nll", tables.ends_of("train/nll", digits, 1)
     for metric in ("train/nll", "test/error"):
-        yield page, f"mnist_pixels {metric}", tables.ends(metric, pixels, "min")
+        yield page, f"mnist_pixels {metric}", tables.ends_of(metric, pixels, 1)
 
 
 def with_section(page: pathlib.Path, name: str, text: str) -> str:

@@ -132,6 +132,10 @@ class RecordedRun(NamedTuple):
         finite = [r for r in self.records if workdir.is_finite(r.get(name))]
         return [(record, record[name]) for record in finite]
 
+    def curve(self, metric: str) -> dict[int, float]:
+        """Return {step: value} of a metric."""
+        return {record["step"]: value for record, value in self.values(metric)}
+
 
 def _settings(prefix, fields) -> Iterator[tuple[str, str]]:
     for field, value in fields.items():

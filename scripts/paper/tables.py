@@ -1,4 +1,4 @@
-"""The paper's Tables 2 and 3 with its rows and ours, and tables of means over seeds.
+"""Tables in Markdown: the paper's Tables 2 and 3, the answers, the claims, the ends.
 
 `scripts/theory.py` computes Table 1.
 """
@@ -7,15 +7,15 @@ import collections
 from collections.abc import Iterable, Iterator, Sequence
 
 from experiments import paper_results as paper
+from lnrepro.config import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
-from scripts.paper import compare, protocols, verdicts
-from scripts.paper.claims import CLAIMS, NORMS, PLAN
-from scripts.paper.records import Record, RecordedRun, difference
+from scripts.paper import ends, protocols, verdicts
+from scripts.paper.claims import CLAIMS, PILOT, PLAN, SEEDS
+from scripts.paper.records import Record, RecordedRun
+from scripts.paper.verdicts import Verdict
 
 NOT_COMPARABLE = "not to be compared with the paper's rows"
-# The norm that the others are compared with.
-BASELINE = "none"
-AGAINST = f"steps to {BASELINE}'s best", f"end minus {BASELINE}'s"
+PROTOCOL_NAMES = [protocol.replace("_", " ") for protocol in PROTOCOLS]
 
 
 def order_embeddings(runs: Sequence[RecordedRun]) -> str:
@@ -98,49 +98,139 @@ def _task_scores(row) -> list[str]:
 TABLES = {1: ("table2", order_embeddings), 3: ("table3", skip_thoughts)}
 
 
-def ends(metric: str, runs: Iterable[RecordedRun], best: str) -> str:
+def answers(runs: Sequence[RecordedRun]) -> str:
+    """Return the answers to the questions of the plan, with the pilot's estimates."""
+    found = verdicts.answers(runs)
+    pilot = [run for run in runs if run.config.seed in PILOT]
+    of_pilot = {}
+    for row in verdicts.of_runs(pilot, [question.claim for question in PLAN]):
+        if verdict := row.verdicts.get(protocols.TUNED):
+            of_pilot[row.claim] = number(verdict, row.claim.kind)
+    rows = []
+    for tuned, same in zip(*(found[name] for name in PROTOCOLS), strict=True):
+        claim = tuned.question.claim
+        about = tuned.question.section, claim.question
+        numbers = (*_answered(tuned), of_pilot.get(claim, ""))
+        rows.append((*about, _word(tuned), *numbers, _word(same), *_answered(same)[2:]))
+    head = ("", "question", "answer", "number", "n", "p", "pilot", "same rate", "p")
+    note = (
+        "Number: the share of the second norm's steps after which the first is as "
+        "good; in 6.3, by how many standard deviations five tasks end apart. In "
+        "brackets: 95 % interval over seeds. p: after Holm's correction for "
+        f"{len(PLAN)} questions."
+    )
+    return f"{md.table(head, rows)}\n\n{note}\n"
+
+
+def _answered(answer):
+    """Return number, n and p of an answer, as text; nothing before the last pair."""
+    verdict = answer.verdict
+    if verdict.seeds < len(SEEDS):
+        return "", str(verdict.seeds), ""
+    return (
+        number(verdict, answer.question.claim.kind),
+        _seeds(verdict.seeds, verdict.diverged),
+        f"{answer.p:.2g}",
+    )
+
+
+def _word(answer):
+    seeds = answer.verdict.seeds
+    word = answer.word if seeds == len(SEEDS) else f"open, {seeds} seeds"
+    return f"{word}, on proxy data" if seeds and answer.is_proxy else word
+
+
+def _seeds(seeds, diverged):
+    return f"{seeds}, {diverged} diverged" if diverged else str(seeds)
+
+
+def number(verdict: Verdict, kind: str) -> str:
+    """Return a verdict's number with its interval, as text.
+
+    Args:
+      verdict: the verdict.
+      kind: that of its claim.
+    """
+    if not verdict.seeds:
+        return ""
+    text = _number(verdict.value, kind)
+    if kind == "speed":
+        text += " %"
+    if verdict.seeds >= verdicts.FEWEST_SEEDS:
+        text += f" ({_number(verdict.low, kind)} to {_number(verdict.high, kind)})"
+    return text
+
+
+def _number(value, kind):
+    return f"{100 * value:.0f}" if kind == "speed" else f"{value:+.3g}"
+
+
+def claims(runs: Sequence[RecordedRun]) -> str:
+    """Return all claims in numbers, without tests: they are exploratory.
+
+    It has a row for the claims that compare the same norms in the same metric.
+    """
+    comparisons = collections.defaultdict(list)
+    for row in verdicts.of_runs(runs, CLAIMS):
+        comparisons[row.claim.comparison, row.data].append(row)
+    note = (
+        "First line: the share of the second norm's steps after which the first is as "
+        "good. Above 100 %: the first is slower. Second line: the end of the first "
+        "minus that of the second. In brackets: 95 % interval over seeds. lr: the "
+        f"learning rates of both norms, where they are not {SAME_RATE:g}."
+    )
+    head = ("claim", "the paper", *PROTOCOL_NAMES, "seeds", "data")
+    return f"{md.table(head, map(_cells, comparisons.values()))}\n\n{note}\n"
+
+
+def _cells(rows):
+    """Return the cells of the claims of one comparison."""
+    verdicts_of_rows = [v for row in rows for v in row.verdicts.values()]
+    # Most often all of them have the same seeds.
+    seeds = dict.fromkeys(_seeds(v.seeds, v.diverged) for v in verdicts_of_rows)
+    results = [_cell(rows, protocol) for protocol in PROTOCOLS]
+    papers = "<br>".join(dict.fromkeys(row.claim.paper for row in rows))
+    comparison = rows[0].claim.comparison
+    return comparison, papers, *results, "; ".join(seeds), rows[0].data
+
+
+def _cell(rows, protocol):
+    """Return the verdicts of one comparison under a protocol, a line for each."""
+    rates = []
+    lines = []
+    for row in rows:
+        verdict = row.verdicts.get(protocol)
+        if verdict:
+            lines.append(number(verdict, row.claim.kind))
+            rates = [f"{rate:g}" for rate in dict.fromkeys(verdict.rates) if rate]
+    if not lines:
+        return "not run"
+    # Most rates are the common one.
+    if rates and rates != [f"{SAME_RATE:g}"]:
+        lines.append(f"lr {' and '.join(rates)}")
+    return "<br>".join(lines)
+
+
+def ends_of(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
     """Return the end of each norm, beside that of `BASELINE` at the same settings.
 
-    Only finished runs count. An end is the mean and the standard deviation over seeds
-    of the last tenth of the evaluations.
+    An end is the mean and the standard deviation over seeds of the last tenth of the
+    evaluations.
 
     Args:
       metric: name of the metric.
       runs: the runs that have recorded it.
-      best: whether the "min" or the "max" of it is better.
+      sign: 1 if small values are better, -1 otherwise.
     """
-    groups = collections.defaultdict(lambda: collections.defaultdict(list))
-    for run in runs:
-        if run.finished:
-            data = "data", run.data
-            groups[data, *run.settings()][run.config.norm].append(run)
     rows = []
-    for own, of_norm in groups.items():
-        settings = difference(own, groups)
-        curves = {n: compare.by_seed(of, metric) for n, of in of_norm.items()}
-        baseline = curves.get(BASELINE, {})
-        for norm in sorted(curves, key=lambda norm: (norm != BASELINE, norm)):
-            against = ["", ""]
-            if norm != BASELINE and curves[norm].keys() & baseline.keys():
-                sign = 1 if best == "min" else -1
-                pairs = compare.paired(curves[norm], baseline, sign)
-                if len(pairs.steps):
-                    against = [_number(kind, pairs) for kind in verdicts.QUANTITIES]
-            n_seeds = str(len(curves[norm]))
-            rows.append((settings, norm, n_seeds, _end(curves[norm])[1], *against))
-    head = ("settings", "norm", "seeds", "end", *AGAINST)
-    return md.table(head, sorted(rows, key=lambda row: row[0])) + "\n"
-
-
-def _end(curves) -> tuple[float, str]:
-    """Return the mean end of the seeds, and it as text."""
-    ends = compare.of_seeds(compare.paired(curves, curves, 1).better)
-    spread = f" +- {ends.std(ddof=1):.3g}" if len(ends) > 1 else ""
-    return ends.mean(), f"{ends.mean():.4g}{spread}"
-
-
-def _number(kind, pairs):
-    return verdicts.number(verdicts.judged(kind, pairs), kind)
+    for end in ends.of_metric(metric, runs, sign):
+        against = [number(verdict, kind) for kind, verdict in end.against.items()]
+        about = end.settings, end.norm, str(end.seeds), end.text
+        rows.append((*about, *(against or ("", ""))))
+    baseline = ends.BASELINE
+    against = f"steps to {baseline}'s best", f"end minus {baseline}'s"
+    head = ("settings", "norm", "seeds", "end", *against)
+    return md.table(head, rows) + "\n"
 
 
 def tuned(runs: Sequence[RecordedRun]) -> str:
@@ -149,37 +239,21 @@ def tuned(runs: Sequence[RecordedRun]) -> str:
     Args:
       runs: the runs.
     """
-    rows = {}
-    for claim in CLAIMS:
-        of_norm = collections.defaultdict(list)
-        for run in runs:
-            is_tuned = run.finished and protocols.belongs(run, protocols.TUNED)
-            if is_tuned and claim.is_about(run):
-                of_norm[run.config.norm, run.rate].append(run)
-        ends = []
-        for (norm, rate), of in of_norm.items():
-            mean, text = _end(compare.by_seed(of, claim.metric))
-            ends.append((claim.sign * mean, f"{norm} ({rate:g}) {text}"))
-        texts = "; ".join(text for _, text in sorted(ends))
+    rows = []
+    for claim, found in ends.tuned(runs):
+        texts = [f"{end.norm} ({end.rate:g}) {end.text}" for end in found]
         better = "lower" if claim.sign == 1 else "higher"
-        rows[claim.part, claim.quantity] = better, texts
-    head = ("", "metric", "better", "end, the best first")
-    return md.table(head, [(*names, *cells) for names, cells in rows.items()])
+        rows.append((claim.part, claim.quantity, better, "; ".join(texts)))
+    return md.table(("", "metric", "better", "end, the best first"), rows)
 
 
 def plan() -> str:
     """Return the primary questions, with learning rates and the effect in the pilot."""
     rows = []
-    for number, question in enumerate(PLAN, 1):
+    for place, question in enumerate(PLAN, 1):
         claim = question.claim
-        names = f"{NORMS[claim.better]} against {NORMS[claim.baseline]}"
-        of_batch = f", batch size {claim.batch_size}" if claim.batch_size else ""
         rates = " and ".join(f"{rate:g}" for rate in question.rates)
-        about = (
-            f"{question.section}{of_batch}",
-            f"{claim.quantity}: {names}",
-            claim.kind,
-        )
-        rows.append((str(number), *about, rates, f"{question.pilot:+g}"))
+        about = question.section, claim.question, claim.kind
+        rows.append((str(place), *about, rates, f"{question.pilot:+g}"))
     head = ("", "section", "question", "number", "learning rates", "pilot")
     return md.table(head, rows)

@@ -1,10 +1,8 @@
-"""Whether runs support what the paper claims, with intervals over seeds.
+"""How norms compare in the runs, and the answers to the questions of the plan.
 
 Every claim compares two norms in one number of `scripts.paper.compare`: how soon the
-first reaches the other's best value, or how far apart they end. A claim is supported
-where the whole 95 % interval agrees with it, and contradicted where the whole interval
-is against it, both "weakly" where the paired t-test does not reject equality after
-Holm's correction for the number of verdicts. Otherwise it is open.
+first reaches the other's best value, or how far apart they end. An answer adds the
+exact test, for the questions and the seeds of `scripts.paper.claims.PLAN` only.
 
 Runs are seeds of one another where their settings and their number of steps are equal.
 Both norms are compared at the same settings, number of steps and seeds. Only the
@@ -19,60 +17,44 @@ import collections
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from lnrepro.config import PROTOCOLS, SAME_RATE
+from lnrepro.config import PROTOCOLS
 from lnrepro.errors import UserError
-from scripts import markdown as md
 from scripts.paper import compare, protocols
-from scripts.paper.claims import Claim
+from scripts.paper.axes import FIGURES
+from scripts.paper.claims import LEVEL, PLAN, SEEDS, Claim, Question
 from scripts.paper.compare import Pairs
 from scripts.paper.records import RecordedRun, difference
 
 # With fewer seeds an interval says nothing.
 FEWEST_SEEDS = 3
-# Verdicts with a larger corrected p-value are weak.
-LEVEL = 0.05
-# {kind of a claim: (the function, its value where there is no difference)}.
-QUANTITIES = {"speed": (compare.speed, 1.0), "end": (compare.end, 0.0)}
-# {sides of no difference on which both ends of an interval are: word}.
-WORDS = {(-1, -1): "supported", (1, 1): "contradicted"}
+# {kind of a claim: the function of its number}.
+QUANTITIES = {"speed": compare.speed, "end": compare.end}
+# {kind of a claim: the function that is tested}.
+TESTED = {"speed": compare.log_speed, "end": compare.end}
+# The data of the paper, by the experiment. It names none for the ConvNets.
+PAPER_DATA = {figure.experiment: figure.paper_data for figure in FIGURES.values()}
 NAN = float("nan")
-HEAD = ("claim", "the paper", "tuned", "same rate", "seeds", "data")
 
 
 class Verdict(NamedTuple):
-    """The result of a claim under a protocol.
+    """A claim in numbers, under a protocol.
 
     Attributes:
       rates: the learning rates of the better norm and the baseline.
-      diverged: number of runs of both that ended in values that are not finite.
-      seeds: number of seeds that finished with both norms.
-      value: the number; infinite where the baseline's best is never reached.
+      seeds: number of seeds that ended with both norms.
+      diverged: number of runs of both that ended in values that are not finite. Each is
+        the worst of its pair.
+      value: the number.
       low: lower end of its interval; NaN where there are fewer than `FEWEST_SEEDS`.
       high: upper end of its interval.
-      p: p-value of `compare.p_value`, with Holm's correction in a `Row`.
-      word: supported, contradicted or open, by the interval.
-      note: why there is no number.
     """
 
     rates: tuple[float | None, ...] = ()
-    diverged: int = 0
     seeds: int = 0
+    diverged: int = 0
     value: float = NAN
     low: float = NAN
     high: float = NAN
-    p: float = NAN
-    word: str = "open"
-    note: str = ""
-
-    @property
-    def significant(self) -> bool:
-        """Whether it is not open, and Holm's correction leaves it significant."""
-        return self.word != "open" and self.p <= LEVEL
-
-
-NOTHING = Verdict()
 
 
 class Row(NamedTuple):
@@ -89,34 +71,118 @@ class Row(NamedTuple):
     verdicts: Mapping[str, Verdict]
 
 
+class Answer(NamedTuple):
+    """The answer to a question of the plan under a protocol.
+
+    Attributes:
+      question: the question.
+      verdict: its numbers, of the seeds of the plan; those of no seed where there are
+        no runs.
+      p: the p-value after Holm's correction; None before the last pair.
+      word: reproduced, contradicted or open.
+      is_proxy: whether the data is not the paper's.
+    """
+
+    question: Question
+    verdict: Verdict
+    p: float | None
+    word: str
+    is_proxy: bool
+
+
 def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
     """Return the verdicts about all claims that the runs have both norms for.
 
     Args:
       runs: the runs. Those that have neither finished nor diverged are left out.
-      claims: the claims. Holm's correction is for their number.
+      claims: the claims.
+
+    Raises:
+      UserError: a seed would be left out of a comparison.
     """
-    ended = [run for run in runs if run.diverged or run.finished]
     rows = []
+    for claim, data, of_protocol in _compared(runs, claims):
+        verdicts = {}
+        for protocol, pair in of_protocol.items():
+            pairs = _pairs(claim, *pair)
+            if len(pairs.steps):
+                verdicts[protocol] = _verdict(claim, pair, pairs)
+        if verdicts:
+            rows.append(Row(claim, data, verdicts))
+    return rows
+
+
+def answers(runs: Iterable[RecordedRun]) -> dict[str, list[Answer]]:
+    """Return the answers to all questions, {protocol: answers in the plan's order}.
+
+    Args:
+      runs: the runs; only those with the seeds of the plan are looked at.
+
+    Raises:
+      UserError: a seed would be left out of a comparison, or a question has runs on
+        several data sets.
+    """
+    fresh = [run for run in runs if run.config.seed in SEEDS]
+    claims = [question.claim for question in PLAN]
+    compared = {}
+    for claim, data, of_protocol in _compared(fresh, claims):
+        if claim in compared:
+            raise UserError(f"{claim.comparison}: give the runs on {data} alone")
+        compared[claim] = data, of_protocol
+    found = {}
+    for protocol in PROTOCOLS:
+        unanswered = []
+        for question in PLAN:
+            data, of_protocol = compared.get(question.claim, ("", {}))
+            pair = of_protocol.get(protocol)
+            unanswered.append(_unanswered(question, data, pair))
+        # A question that has not all of its pairs counts with p = 1.
+        corrected = compare.holm([1 if a.p is None else a.p for a in unanswered])
+        pairs = zip(unanswered, corrected, strict=True)
+        found[protocol] = [_answered(answer, p) for answer, p in pairs]
+    return found
+
+
+def _unanswered(question, data, pair) -> Answer:
+    """Return an open answer with numbers, and p without a correction after its end."""
+    claim = question.claim
+    is_proxy = bool(data) and PAPER_DATA[claim.experiment] != data
+    answer = Answer(question, Verdict(), None, "open", is_proxy)
+    if pair is None:
+        return answer
+    pairs = _pairs(claim, *pair)
+    answer = answer._replace(verdict=_verdict(claim, pair, pairs))
+    if answer.verdict.seeds < len(SEEDS):
+        return answer
+    return answer._replace(p=compare.p_value(TESTED[claim.kind], pairs))
+
+
+def _answered(answer, p) -> Answer:
+    """Return an answer with its corrected p-value and its word."""
+    if answer.p is None:
+        return answer
+    kind, value = answer.question.claim.kind, answer.verdict.value
+    agrees = value < 1 if kind == "speed" else value * answer.question.claim.sign < 0
+    word = "reproduced" if agrees else "contradicted"
+    return answer._replace(p=p, word=word if p <= LEVEL else "open")
+
+
+def _compared(runs, claims):
+    """Yield (claim, data set, {protocol: (runs of one norm, runs of the other)})."""
+    ended = [run for run in runs if run.diverged or run.finished]
     for claim in claims:
-        about = [run for run in ended if _has(claim, run)]
+        # Runs with the same settings may have other evaluations.
+        about = [run for run in ended if claim.is_about(run)]
+        about = [run for run in about if run.diverged or claim.curve(run)]
         for data in sorted({run.data for run in about}):
-            verdicts = {}
+            of_data = [run for run in about if run.data == data]
+            pairs = {}
             for protocol in PROTOCOLS:
-                of_data = [run for run in about if run.data == data]
                 own = [run for run in of_data if protocols.belongs(run, protocol)]
-                pair = _chosen(claim, own, protocol)
-                verdict = pair and _verdict(claim, *pair)
-                if verdict:
-                    verdicts[protocol] = verdict
-            if verdicts:
-                rows.append(Row(claim, data, verdicts))
-    return _corrected(rows)
-
-
-def _has(claim, run):
-    # Runs with the same settings may have other evaluations.
-    return claim.is_about(run) and (run.diverged or run.values(claim.metric))
+                if pair := _chosen(claim, own, protocol):
+                    pairs[protocol] = pair
+            if pairs:
+                yield claim, data, pairs
 
 
 def _comparisons(claim, runs, protocol):
@@ -170,141 +236,31 @@ def _decay(run):
     return run.config.get("optimizer", {}).get("decay")
 
 
-def _verdict(claim, ours, theirs) -> Verdict | None:
-    """Return the verdict about two lists of runs, None if no step is common."""
-    n_diverged = sum(run.diverged for run in (*ours, *theirs))
-    verdict = Verdict((ours[0].rate, theirs[0].rate), n_diverged)
-    curves = {}
-    for norm, runs in ((claim.better, ours), (claim.baseline, theirs)):
-        finite = [run for run in runs if not run.diverged]
-        curves[norm] = compare.by_seed(finite, claim.metric)
-    lost = [norm for norm, of_norm in curves.items() if not of_norm]
-    if lost:
-        return verdict._replace(note=f"all runs of {' and '.join(lost)} diverged")
-    if not set.intersection(*map(set, curves.values())):
-        return verdict._replace(note="no seed in common")
-    pairs = compare.paired(*curves.values(), claim.sign)
-    return judged(claim.kind, pairs, verdict) if len(pairs.steps) else None
+def _pairs(claim, ours, theirs) -> Pairs:
+    curves = [compare.by_seed(runs, claim.curve) for runs in (ours, theirs)]
+    return compare.paired(*curves, claim.sign)
 
 
-def judged(kind: str, pairs: Pairs, verdict: Verdict = NOTHING) -> Verdict:
-    """Return a verdict with its numbers and its word.
+def _verdict(claim, pair, pairs) -> Verdict:
+    """Return the verdict about two lists of runs and their values."""
+    numbers = judged(claim.kind, pairs)
+    diverged = sum(run.diverged for runs in pair for run in runs)
+    return numbers._replace(rates=tuple(of[0].rate for of in pair), diverged=diverged)
+
+
+def judged(kind: str, pairs: Pairs) -> Verdict:
+    """Return the numbers of a verdict.
 
     Args:
       kind: the kind of the claim.
-      pairs: the values of both norms.
-      verdict: the verdict without them.
+      pairs: the values of both norms; where there is none, the verdict has no number.
     """
-    quantity, equal = QUANTITIES[kind]
-    n = len(pairs.better)
-    verdict = verdict._replace(seeds=n, value=quantity(pairs))
-    if n < FEWEST_SEEDS:
+    seeds = len(pairs.better)
+    if not (seeds and len(pairs.steps)):
+        return Verdict()
+    quantity = QUANTITIES[kind]
+    verdict = Verdict(seeds=seeds, value=quantity(pairs))
+    if seeds < FEWEST_SEEDS:
         return verdict
     low, high = compare.interval(quantity, pairs)
-    # A smaller share of the steps is always better.
-    sign = 1 if kind == "speed" else pairs.sign
-    sides = tuple(np.sign(sign * (end - equal)) for end in (low, high))
-    word = WORDS.get(sides, "open")
-    p = compare.p_value(quantity, pairs)
-    return verdict._replace(low=low, high=high, p=p, word=word)
-
-
-def _corrected(rows):
-    """Return the rows with Holm's correction of all p-values."""
-    judged = compared(rows)
-    values = compare.holm([verdict.p for _, _, verdict in judged])
-    p_values = dict(zip(judged, values, strict=True))
-    found = []
-    for row in rows:
-        verdicts = {}
-        for protocol, verdict in row.verdicts.items():
-            p = p_values.get((row.claim, row.data, verdict), NAN)
-            verdicts[protocol] = verdict._replace(p=p)
-        found.append(row._replace(verdicts=verdicts))
-    return found
-
-
-def compared(rows: Iterable[Row]) -> list[tuple[Claim, str, Verdict]]:
-    """Return the verdicts with an interval; what both protocols share is one."""
-    verdicts = {(r.claim, r.data, v): 0 for r in rows for v in r.verdicts.values()}
-    return [key for key in verdicts if key[-1].seeds >= FEWEST_SEEDS]
-
-
-def number(verdict: Verdict, kind: str) -> str:
-    """Return a verdict's number with its interval, as text.
-
-    Args:
-      verdict: the verdict.
-      kind: that of its claim.
-    """
-    if verdict.note:
-        return verdict.note
-    text = _number(verdict.value, kind)
-    if kind == "speed" and np.isfinite(verdict.value):
-        text += " %"
-    if verdict.seeds >= FEWEST_SEEDS and np.isfinite(verdict.low):
-        text += f" ({_number(verdict.low, kind)} to {_number(verdict.high, kind)})"
-    return text
-
-
-def _number(value, kind):
-    if np.isinf(value):
-        return "never"
-    return f"{100 * value:.0f}" if kind == "speed" else f"{value:+.3g}"
-
-
-def _cells(rows):
-    """Return the cells of the claims of one comparison, in the order of `HEAD`."""
-    seeds = []
-    for row in rows:
-        for verdict in row.verdicts.values():
-            note = f", {verdict.diverged} diverged" if verdict.diverged else ""
-            seeds.append(f"{verdict.seeds}{note}")
-    results = [_cell(rows, protocol) for protocol in PROTOCOLS]
-    # Most often all of them have the same seeds.
-    joined = "; ".join(dict.fromkeys(seeds))
-    papers = "<br>".join(dict.fromkeys(row.claim.paper for row in rows))
-    return (rows[0].claim.comparison, papers, *results, joined, rows[0].data)
-
-
-def _cell(rows, protocol):
-    """Return the verdicts of one comparison under a protocol, a line for each."""
-    rates = []
-    lines = []
-    for row in rows:
-        verdict = row.verdicts.get(protocol)
-        if verdict:
-            lines.append(f"{_word(verdict)}: {number(verdict, row.claim.kind)}")
-            rates = [f"{rate:g}" for rate in dict.fromkeys(verdict.rates) if rate]
-    if not lines:
-        return "not run"
-    # Most rates are the common one.
-    if rates and rates != [f"{SAME_RATE:g}"]:
-        lines.append(f"lr {' and '.join(rates)}")
-    return "<br>".join(lines)
-
-
-def _word(verdict):
-    if verdict.significant:
-        return f"{verdict.word} *"
-    return verdict.word if verdict.word == "open" else f"weakly {verdict.word}"
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    """Return the verdicts as a table in Markdown, with a note below.
-
-    It has a row for the claims that compare the same norms in the same metric.
-    """
-    n = len(compared(rows))
-    comparisons = collections.defaultdict(list)
-    for row in rows:
-        comparisons[row.claim.comparison, row.data].append(row)
-    note = (
-        "First line: the share of the second norm's steps after which the first has "
-        "the second's best value; never: it does not reach it. Second line: the end of "
-        "the first minus that of the second. In brackets: 95 % interval over seeds. "
-        f"*: significant after Holm's correction for {n} comparisons. weakly: the "
-        "interval is on one side, but the difference is not significant. lr: the "
-        f"learning rates of both norms, where they are not {SAME_RATE:g}."
-    )
-    return f"{md.table(HEAD, map(_cells, comparisons.values()))}\n\n{note}\n"
+    return verdict._replace(low=low, high=high)

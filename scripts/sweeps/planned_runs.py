@@ -5,6 +5,8 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lnrepro.engine import config_file, experiment, workdir
 from lnrepro.errors import UserError
 from scripts.sweeps import child
@@ -37,6 +39,11 @@ class PlannedRun(NamedTuple):
     def ended(self) -> bool:
         """Whether it is finished or has diverged, and is not started again."""
         return self.finished or self.diverged
+
+    @property
+    def held(self) -> bool:
+        """Whether a process trains it, such as that of another sweep."""
+        return workdir.lock_state(self.workdir) == "held"
 
     @property
     def last_line(self) -> str:
@@ -122,9 +129,27 @@ def _sweep(file, name) -> list[Mapping[str, Any]]:
             "{'norm': 'layer', 'seed': 1}"
         )
     try:
-        return list(module.sweep(name))
+        runs = module.sweep(name)
+        return [
+            {field: _plain(value) for field, value in run.items()} for run in list(runs)
+        ]
     except ValueError as e:
         raise UserError(f"{file}: {e}") from None
+    # It is code of the user's.
+    except Exception as e:
+        raise UserError(
+            f"{file}: sweep({name!r}) returned no list of overrides, such as "
+            f"[{{'norm': 'layer', 'seed': 1}}]: {type(e).__name__}: {e}"
+        ) from None
+
+
+def _plain(value):
+    """Return numbers and arrays of NumPy as those of Python, whose text can be read."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return value
 
 
 def _with_seeds(sweep, seeds) -> list[Mapping[str, Any]]:

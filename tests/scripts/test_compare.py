@@ -23,15 +23,37 @@ def pairs(better, baseline, sign=1, steps=STEPS):
     return Pairs(steps, better, baseline, sign)
 
 
-def test_speed_is_the_share_of_the_steps_to_the_baselines_best_mean():
+def test_speed_is_the_share_of_the_steps_to_the_worse_of_the_best_means():
     assert compare.speed(pairs(seeds(FAST), seeds(SLOW))) == 0.5
-    # The other way round, the baseline's best is 1 after 500 steps.
+    # The other way round, the goal is 1, which FAST has after 500 steps.
     fast = np.maximum(FAST, 1.0)
     assert compare.speed(pairs(seeds(SLOW), seeds(fast))) == 2.0
-    assert compare.speed(pairs(seeds(FAST + 3), seeds(SLOW))) == np.inf
+    # FAST + 3 does not reach the best of SLOW: SLOW has 3.5 after 750 steps.
+    assert compare.speed(pairs(seeds(FAST + 3), seeds(SLOW))) == 600 / 800
     # Of what grows it is that of what falls.
     a, b = seeds(FAST, spread=0.1), seeds(SLOW, spread=0.1, rng=2)
     assert compare.speed(pairs(-a, -b, -1)) == compare.speed(pairs(a, b))
+
+
+def test_log_speed_changes_its_sign_with_the_norms():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        # Values with one digit are often equal.
+        a, b = rng.normal(0, 1, (2, 4, 10)).cumsum(-1).round()
+        value = compare.log_speed(pairs(a, b))
+        assert value == pytest.approx(-compare.log_speed(pairs(b, a)))
+
+
+def test_a_run_that_diverged_is_the_worst_of_its_pair():
+    """Of ten seeds, and where all runs of a norm diverge."""
+    for sign in (1, -1):
+        good = {seed: {1: 3.0 * sign, 2: 2.0 * sign, 3: 1.0 * sign} for seed in (0, 1)}
+        found = compare.paired({0: good[0], 1: {}}, good, sign)
+        np.testing.assert_allclose(found.better[1], [3.0 * sign] * 3)
+        assert compare.end(found) * sign > 0
+        lost = compare.paired({0: {}, 1: {}}, good, sign)
+        # It needs all three steps for what the other has at once.
+        assert compare.speed(lost) == 3.0
 
 
 def test_end_is_the_difference_of_the_means_over_the_last_tenth():
@@ -62,20 +84,38 @@ def test_what_both_norms_owe_to_the_seed_does_not_widen_the_interval(quantity):
     np.testing.assert_allclose([low, high], value)
 
 
-def test_p_value_is_that_of_the_paired_t_test():
-    a = seeds(FAST, spread=0.5)
-    # The baseline is best at its last step, which is the last tenth of ten, or first.
-    for curve, quantity, at in (
-        (SLOW, compare.end, -1),
-        (SLOW, compare.speed, -1),
-        (SLOW[::-1], compare.speed, 0),
-    ):
-        b = seeds(curve, spread=0.5, rng=2)
-        p = compare.p_value(quantity, pairs(a, b))
-        np.testing.assert_allclose(p, stats.ttest_rel(a[:, at], b[:, at]).pvalue)
-    # Differences that are all equal.
-    assert compare.p_value(compare.end, pairs(seeds(SLOW), seeds(SLOW))) == 1
-    assert compare.p_value(compare.end, pairs(seeds(FAST), seeds(SLOW))) == 0
+def test_p_value_is_the_share_of_swaps_that_are_as_far_apart():
+    a = seeds(FAST, n=10)
+    # Only the seen way and its opposite are that far apart.
+    assert compare.p_value(compare.end, pairs(a - 1, a)) == 2 / 1024
+    assert (
+        compare.p_value(compare.log_speed, pairs(seeds(FAST, 10), seeds(SLOW, 10)))
+        == 2 / 1024
+    )
+    # SciPy's test of one sample changes the signs of the differences in all ways.
+    d = np.array([1.0, 2.0, -4.0, 5.0])[:, None] * np.ones(10)
+    zero = np.zeros((4, 10))
+    exact = stats.permutation_test((d[:, 0],), np.mean, permutation_type="samples")
+    p = compare.p_value(compare.end, pairs(d, zero))
+    assert p == pytest.approx(exact.pvalue)
+    # Norms that do not differ.
+    assert compare.p_value(compare.log_speed, pairs(a, a)) == 1
+
+
+@pytest.mark.parametrize("quantity", [compare.log_speed, compare.end])
+def test_p_values_are_uniform_where_the_norms_do_not_differ(quantity):
+    """At most a share p of them is at or below p, for every p of five pairs."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        shift = rng.normal(0, 1, (5, 1))
+        a, b = shift + rng.normal(0, 1, (2, 5, 8)).cumsum(-1)
+        found.append(compare.p_value(quantity, pairs(a, b, steps=STEPS[:8])))
+    for level in (2 / 32, 4 / 32, 0.25, 0.5):
+        share = np.mean(np.array(found) <= level)
+        # Three standard deviations of a share of 100.
+        assert share <= level + 3 * np.sqrt(level * (1 - level) / 100)
+    assert np.mean(np.array(found) <= 0.5) > 0.3
 
 
 def test_holm_rejects_what_its_steps_reject():

@@ -12,7 +12,7 @@ import pytest
 from experiments import paper_results
 from lnrepro.engine import config_file, run_config
 from scripts import figures as script
-from scripts.paper import curves, forest, pages, plot, records, tables, verdicts
+from scripts.paper import claims, curves, forest, pages, plot, records, tables, verdicts
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
@@ -154,7 +154,7 @@ def test_any_metric_of_any_experiment_is_drawn(tmp_path):
             values = bounds([*curve[:3], curve[3] + seed / 5], metric)
             write_run(folder, "mine.a", norm, seed, values, "d", **more)
     out = tmp_path / "out"
-    flags = (tmp_path / "runs", "--out", out, "--best", "max", "--metric")
+    flags = (tmp_path / "runs", "--out", out, "--metric")
     figures(*flags, metric)
     assert len(rows_of(out / "valid_accuracy.csv")) == 24
     assert (out / "valid_accuracy.md").read_text().splitlines()[2:] == [
@@ -206,6 +206,14 @@ def kept():
 def test_the_pages_have_the_numbers_of_the_kept_runs(kept):
     for (page, name), text in kept.items():
         assert pages.with_section(page, name, text) == page.read_text(), name
+
+
+def test_what_is_best_is_said_once():
+    """By the name of a metric; configs repeat it for the checkpoint they keep."""
+    for path in sorted((ROOT / "configs").glob("*.py")):
+        best = config_file.load_module(str(path)).get_config().best
+        if best.metric:
+            assert (best.mode == "max") == (claims.sign(best.metric) == -1), path
 
 
 def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
@@ -265,11 +273,10 @@ def test_kept_tables_are_those_of_the_kept_runs(number):
     assert table(find([RESULTS / "runs"])) == kept
 
 
-@pytest.mark.parametrize(("p", "fill"), [(0.04, "C0"), (0.06, "white")])
-def test_the_forest_plot_fills_significant_verdicts(tmp_path, p, fill):
+def test_the_forest_plot_shows_shares_with_intervals(tmp_path):
     rows = verdicts.of_runs(find([RESULTS / "decay"]), CLAIMS)
     (verdict,) = rows[0].verdicts.values()
-    verdict = verdict._replace(p=p, value=0.5, low=0.4, high=0.6)
+    verdict = verdict._replace(value=0.5, low=0.4, high=0.6)
     rows = [rows[0]._replace(verdicts={"same_rate": verdict})]
     with mock.patch.object(plot, "save") as save:
         forest.draw(rows, tmp_path / "forest")
@@ -277,7 +284,6 @@ def test_the_forest_plot_fills_significant_verdicts(tmp_path, p, fill):
     _, interval, point = fig.axes[0].lines[:3]
     assert interval.get_xdata() == pytest.approx([40, 60])
     assert point.get_xdata() == [50]
-    assert point.get_markerfacecolor() == fill
     plot.plt.close(fig)
 
 

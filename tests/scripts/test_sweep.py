@@ -166,6 +166,10 @@ def test_mistakes_are_one_line_and_start_nothing(tmp_path, argv, says):
         ("def sweep(name): return [{'norn': 'layer'}]", "did you mean 'norm'?"),
         ("def sweep(name): return [{'seed': 1}, {'seed': 1}]", "a run twice"),
         ("def sweep(name): return []", "has no runs"),
+        ("def sweep(name): [{'seed': 1}]", "returned no list of overrides"),
+        ("def sweep(): return [{'seed': 1}]", "takes 0 positional arguments"),
+        ("def sweep(name): return ['seed']", "returned no list of overrides"),
+        ("def sweep(name): return 1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
 def test_configs_whose_sweep_is_wrong(tmp_path, body, says):
@@ -173,6 +177,44 @@ def test_configs_whose_sweep_is_wrong(tmp_path, body, says):
     file.write_text("from configs.mnist import get_config\n" + body)
     with refused(says):
         planned_runs.plan(f"{file}:smoke", "", str(tmp_path), [], [])
+
+
+def test_a_sweep_may_have_numbers_of_numpy(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        """
+import numpy as np
+from configs.mnist import get_config
+def sweep(name):
+    rate, hidden = np.float64(0.01), np.array([8, 8])
+    own = {"optimizer.learning_rate": rate, "model.hidden": hidden}
+    return [{"seed": np.int64(1)} | own]
+"""
+    )
+    (run,) = planned_runs.plan(f"{file}:smoke", "", str(tmp_path), [], [])
+    assert run.id == "model.hidden=(8,8),optimizer.learning_rate=0.01,seed=1"
+    assert "--config.optimizer.learning_rate=0.01" in run.command
+
+
+def test_two_sweeps_wait_for_each_others_runs(tmp_path):
+    """A run that another process holds is neither started nor a failure."""
+    a, b = (stub(tmp_path, id, FINISH) for id in "ab")
+    held = tmp_path / "a"
+    held.mkdir()
+    with open(held / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def finish():
+            until(lambda: b.finished)
+            (held / "results.json").write_text("{}")
+            lock.close()
+
+        other = threading.Thread(target=finish)
+        other.start()
+        outcomes, _ = script.drive(local.Local(1), [a, b])
+        other.join()
+    assert outcomes == {a: "finished", b: "finished"}
+    assert not (held / "output.log").exists()
 
 
 def test_a_directory_with_a_run_of_another_config_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""scripts/paper/verdicts.py: what is compared, and words from runs."""
+"""scripts/paper/verdicts.py: what is compared, and the answers to the plan."""
 
 import pathlib
 
@@ -7,10 +7,11 @@ import pytest
 
 from lnrepro.config import base
 from lnrepro.engine import config_file
-from scripts.paper import claims, protocols, verdicts
-from scripts.paper.claims import Claim
-from scripts.paper.records import RecordedRun
+from scripts.paper import claims, protocols, rates, tables, verdicts
+from scripts.paper.claims import Claim, Question
+from scripts.paper.records import RecordedRun, find
 from tests.refused import refused
+from tests.runs import ROOT
 
 STEPS = np.arange(1, 11) * 100
 CLAIM = Claim(
@@ -60,56 +61,56 @@ def judge(found, claim=CLAIM, protocol="same_rate"):
     return row.verdicts[protocol]
 
 
-def cells(found, *claims):
-    """The cells of the only row, by the head of their column."""
-    rows = verdicts.of_runs(found, [CLAIM, *claims])
-    line = verdicts.markdown(rows).splitlines()[2]
-    return dict(zip(verdicts.HEAD, line.strip("| ").split(" | "), strict=True))
-
-
 @pytest.mark.parametrize(
     ("kind", "sign", "layer", "none", "expected"),
     [
-        ("speed", 1, FAST, SLOW, "supported"),
-        ("speed", 1, SLOW, FAST, "contradicted"),
-        ("speed", 1, SLOW, SLOW, "open"),
-        ("speed", -1, -FAST, -SLOW, "supported"),
-        ("end", 1, SLOW - 1, SLOW, "supported"),
-        ("end", 1, SLOW + 1, SLOW, "contradicted"),
-        ("end", -1, SLOW + 1, SLOW, "supported"),
-        ("end", -1, SLOW - 1, SLOW, "contradicted"),
-        ("end", 1, SLOW, SLOW, "open"),
+        ("speed", 1, FAST, SLOW, 0.5),
+        ("speed", 1, SLOW, FAST, 2.0),
+        ("speed", -1, -FAST, -SLOW, 0.5),
+        ("end", 1, SLOW - 1, SLOW, -1),
+        ("end", -1, SLOW + 1, SLOW, 1),
     ],
 )
-def test_words(kind, sign, layer, none, expected):
+def test_numbers(kind, sign, layer, none, expected):
     metric = "valid/loss" if sign == 1 else "valid/accuracy"
     claim = CLAIM._replace(kind=kind, metric=metric)
     verdict = judge(runs(layer, none, metric=metric), claim)
-    assert (verdict.word, verdict.seeds) == (expected, 3)
+    assert verdict.seeds == 3
+    numbers = verdict.low, verdict.value, verdict.high
+    np.testing.assert_allclose(numbers, expected)
 
 
-def test_a_row_has_the_claim_and_both_protocols():
+@pytest.fixture
+def cells(monkeypatch):
+    """A function: the cells of the only row of the claims, by the head."""
+
+    def cells(found, *others):
+        monkeypatch.setattr(tables, "CLAIMS", (CLAIM, *others))
+        head, _, line, *_ = tables.claims(found).splitlines()
+        names, values = (text.strip("| ").split(" | ") for text in (head, line))
+        return dict(zip(names, values, strict=True))
+
+    return cells
+
+
+def test_a_row_has_the_claim_and_both_protocols(cells):
     tuned = runs(FAST, SLOW, layer_rate=OWN["layer"])
     assert cells(tuned) == {
         "claim": "Figure 4, loss: layer norm against no norm",
         "the paper": "fast",
-        "tuned": "supported *: 50 % (50 to 50)<br>lr 0.01 and 0.001",
+        "tuned": "50 % (50 to 50)<br>lr 0.01 and 0.001",
         "same rate": "not run",
         "seeds": "3",
         "data": "toy",
     }
-    assert cells(runs(FAST, SLOW, n=2))["same rate"] == "open: 50 %"
+    assert cells(runs(FAST, SLOW, n=2))["same rate"] == "50 %"
 
 
-def test_both_claims_of_a_comparison_are_one_row():
+def test_both_claims_of_a_comparison_are_one_row(cells):
     end = CLAIM._replace(kind="end", paper="low")
     row = cells(runs(SLOW, FAST, n=2), end)
     assert row["the paper"] == "fast<br>low"
-    assert row["same rate"] == "open: never<br>open: +0.5"
-
-
-def test_an_interval_is_left_out_where_no_seed_reaches_the_best():
-    assert cells(runs(SLOW, FAST))["same rate"].endswith(": never")
+    assert row["same rate"] == "200 %<br>+0.5"
 
 
 def test_norms_are_compared_in_the_seeds_that_both_have():
@@ -117,22 +118,21 @@ def test_norms_are_compared_in_the_seeds_that_both_have():
     # A seed that only one norm has, and that would decide the mean.
     assert judge([*found, run("none", 9, SLOW - 100)]) == judge(found)
     apart = of_norm("layer", found) + [run("none", 9 + i, SLOW) for i in range(3)]
-    assert judge(apart).seeds == 0
-    assert cells(apart)["same rate"] == "open: no seed in common"
+    assert verdicts.of_runs(apart, [CLAIM]) == []
 
 
-def test_unfinished_runs_do_not_count_and_diverged_ones_are_shown():
+def test_unfinished_runs_do_not_count_and_diverged_ones_are_the_worst(cells):
     found = runs(FAST, SLOW, n=5)
     found[0].config.steps = 2000
     found[-1] = run("none", 4, SLOW, diverged=True)
     # Seed 0 of layer is not finished, seed 4 of none diverged.
-    assert (judge(found).seeds, judge(found).diverged) == (3, 1)
-    assert cells(found)["seeds"] == "3, 1 diverged"
+    assert (judge(found).seeds, judge(found).diverged) == (4, 1)
+    assert cells(found)["seeds"] == "4, 1 diverged"
     # One of them diverged before its first record.
-    lost = [run("none", s, SLOW[: 2 * s], diverged=True) for s in range(4)]
+    lost = [run("none", s, SLOW[: 2 * s], diverged=True) for s in range(3)]
     row = cells(of_norm("layer", runs(FAST, SLOW)) + lost)
-    assert row["same rate"] == "open: all runs of none diverged"
-    assert row["seeds"] == "0, 4 diverged"
+    assert row["same rate"] == "10 % (10 to 10)"
+    assert row["seeds"] == "3, 3 diverged"
 
 
 def test_the_recorded_rates_decide_about_the_protocol():
@@ -141,32 +141,6 @@ def test_the_recorded_rates_decide_about_the_protocol():
     (row,) = verdicts.of_runs([*of_norm("layer", same), *tuned], [CLAIM])
     found = {name: (v.value, v.rates) for name, v in row.verdicts.items()}
     assert found == {"tuned": (0.5, (0.01, 0.001)), "same_rate": (1.0, (0.001, 0.001))}
-
-
-def test_what_both_protocols_share_is_one_comparison(monkeypatch):
-    monkeypatch.setitem(OWN, "layer", 0.001)
-    rows = verdicts.of_runs(runs(FAST, SLOW), [CLAIM])
-    assert len(rows[0].verdicts) == 2
-    assert len(verdicts.compared(rows)) == 1
-
-
-def test_the_star_marks_what_is_significant_after_holms_correction():
-    noise = np.random.default_rng(0).normal(0, 0.8, 5)
-    found = [run("layer", s, SLOW - 1 + noise[s]) for s in range(5)]
-    found += [run("none", s, SLOW) for s in range(5)]
-    claim = CLAIM._replace(kind="end")
-    rows = verdicts.of_runs(found, [claim])
-    verdict = rows[0].verdicts["same_rate"]
-    assert 0.0001 < verdict.p < 0.05
-    assert verdict.significant
-    assert "| supported *: -0.9" in verdicts.markdown(rows)
-    # The same claim about so many other metrics.
-    n = int(0.05 / verdict.p) + 1
-    rows = verdicts.of_runs(found, [claim._replace(part=str(i)) for i in range(n)])
-    text = verdicts.markdown(rows)
-    assert text.count("| weakly supported: -0.9") == n
-    assert f"correction for {n} comparisons" in text
-    assert not any(row.verdicts["same_rate"].significant for row in rows)
 
 
 def test_of_several_comparisons_one_counts():
@@ -223,3 +197,83 @@ def test_the_plan_has_eight_questions_of_fresh_seeds_and_tuned_rates():
         config = variant.get_config(question.variant)
         assert question.claim.batch_size in (None, config.batch_size)
         assert all(0 < rate < 0.1 for rate in question.rates)
+
+
+def test_a_sum_of_metrics_is_taken_where_all_are_recorded():
+    claim = CLAIM._replace(scales=(("a", 2.0), ("b", 0.5)))
+    found = run("layer", 0, SLOW[:3], metric="a")
+    for record in found.records[1:]:
+        record["b"] = 1.0
+    assert claim.curve(found) == {200: 9 / 2 + 2, 300: 8 / 2 + 2}
+    assert claim.sign == -1
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """A function: the rows of the table of answers to a plan of two questions."""
+    end = CLAIM._replace(kind="end", metric="valid/error", quantity="error")
+    plan = Question("6.4", CLAIM, 1.0), Question("6.6", end, 0.0)
+    for module in (verdicts, tables):
+        monkeypatch.setattr(module, "PLAN", plan)
+    monkeypatch.setattr(verdicts, "PAPER_DATA", {"toy": "real"})
+
+    def answered(found):
+        rows = tables.answers(found).splitlines()[2:4]
+        return [row.strip("|").replace(" ", "").split("|") for row in rows]
+
+    return answered
+
+
+def test_a_rate_at_which_runs_diverge_is_not_the_best(monkeypatch):
+    monkeypatch.setattr(rates, "CLAIMS", (CLAIM,))
+    good = [run("layer", s, FAST, 0.01) for s in range(2)]
+    bad = [run("layer", 0, FAST - 1, 0.1), run("layer", 1, FAST, 0.1, diverged=True)]
+    (ends,) = rates.by_norm(bad + good).values()
+    assert [(end.rate, end.diverged) for end in ends] == [(0.01, 0), (0.1, 1)]
+
+
+def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
+    def pairs(layer, none, count=10, first=5, **fields):
+        seeds = range(first, first + count)
+        tuned = [
+            run("layer", s, layer + 0.01 * s, OWN["layer"], **fields) for s in seeds
+        ]
+        return tuned + [run("none", s, none + 0.01 * s, **fields) for s in seeds]
+
+    def word(found):
+        return answered(found)[0][2:6]
+
+    # Holm's correction is for two questions, of which one was not run.
+    expected = ["reproduced,onproxydata", "50%(50to50)", "10", "0.0039"]
+    assert word(pairs(FAST, SLOW)) == expected
+    assert word(pairs(SLOW, FAST))[0] == "contradicted,onproxydata"
+    assert word(pairs(SLOW, SLOW))[::3] == ["open,onproxydata", "1"]
+    short = pairs(FAST, SLOW, 9)
+    assert word(short) == ["open,9seeds,onproxydata", "", "9", ""]
+    # The pilot is shown, and never pooled.
+    pilot = pairs(SLOW, SLOW, 5, 0)
+    assert word(short + pilot) == word(short)
+    assert answered(short + pilot)[0][6] == "100%(100to100)"
+    own = [r._replace(data="real") for r in pairs(FAST, SLOW)]
+    assert word(own)[0] == "reproduced"
+    assert answered(own)[1][2:6] == ["open,0seeds", "", "0", ""]
+    # A seed that diverged counts against its norm.
+    lost = pairs(FAST, SLOW)
+    lost[0] = run("layer", 5, SLOW[:3], OWN["layer"], diverged=True)
+    assert word(lost)[2] == "10,1diverged"
+
+
+def test_tuned_rates_are_the_best_of_the_kept_runs():
+    """Of those that were also trained at another rate, in the plan's metrics."""
+    compared = 0
+    for key, ends in rates.by_norm(find([ROOT / "experiments/results/small"])).items():
+        claim, _, _, norm = key
+        # Chosen by the validation error; docs/reproduce.md says so.
+        if len(ends) < 2 or (claim.experiment, norm) == ("mnist", "batch"):
+            continue
+        module = config_file.load_module(f"configs/{claim.experiment}.py")
+        variant = "small_bz4" if claim.batch_size == 4 else "small"
+        tuned = {r["norm"]: r["optimizer.learning_rate"] for r in module.sweep(variant)}
+        assert ends[0].rate == tuned[norm], key
+        compared += 1
+    assert compared >= 10

@@ -1,0 +1,123 @@
+"""Where each norm ends: means over the seeds of the last tenth of the evaluations."""
+
+import collections
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from scripts.paper import compare, protocols, verdicts
+from scripts.paper.claims import CLAIMS, Claim
+from scripts.paper.records import RecordedRun, difference
+from scripts.paper.verdicts import Verdict
+
+# The norm that the others are compared with.
+BASELINE = "none"
+
+
+class End(NamedTuple):
+    """The end of the runs of a norm with the same settings.
+
+    Attributes:
+      settings: those in which other runs differ, as text.
+      norm: the norm.
+      rate: the learning rate.
+      seeds: number of runs that ended.
+      diverged: how many of them diverged; the numbers below leave them out.
+      mean: the mean over the seeds.
+      deviation: the standard deviation over the seeds; None for one seed.
+      against: {kind: verdict against `BASELINE` with the same settings}.
+    """
+
+    settings: str
+    norm: str
+    rate: float | None
+    seeds: int
+    diverged: int
+    mean: float
+    deviation: float | None
+    against: dict[str, Verdict]
+
+    @property
+    def text(self) -> str:
+        """Mean and deviation, and how many runs diverged."""
+        spread = "" if self.deviation is None else f" +- {self.deviation:.3g}"
+        note = f", {self.diverged} diverged" if self.diverged else ""
+        return f"{self.mean:.4g}{spread}{note}"
+
+
+def of_metric(metric: str, runs: Iterable[RecordedRun], sign: int) -> list[End]:
+    """Return the end of each norm and setting in a metric.
+
+    Args:
+      metric: its name.
+      runs: the runs; those that have not ended are left out.
+      sign: 1 if small values are better, -1 otherwise.
+    """
+
+    def curve(run):
+        return run.curve(metric)
+
+    groups = collections.defaultdict(lambda: collections.defaultdict(list))
+    for run in runs:
+        if run.finished or run.diverged:
+            data = "data", run.data
+            groups[data, *run.settings()][run.config.norm].append(run)
+    found = []
+    for own, of_norm in groups.items():
+        settings = difference(own, groups)
+        curves = {norm: compare.by_seed(of, curve) for norm, of in of_norm.items()}
+        baseline = curves.get(BASELINE, {})
+        for norm in sorted(curves, key=lambda norm: (norm != BASELINE, norm)):
+            against = {}
+            if norm != BASELINE and curves[norm].keys() & baseline.keys():
+                pairs = compare.paired(curves[norm], baseline, sign)
+                against = {k: verdicts.judged(k, pairs) for k in verdicts.QUANTITIES}
+            if end := _end(of_norm[norm], curves[norm]):
+                found.append(end._replace(settings=settings, against=against))
+    return sorted(found, key=lambda end: end.settings)
+
+
+def _end(runs, curves) -> End | None:
+    """Return the end of runs of a norm, None where none of them has finished."""
+    finite = {seed: curve for seed, curve in curves.items() if curve}
+    if not finite:
+        return None
+    values = compare.of_seeds(compare.paired(finite, finite, 1).better)
+    deviation = values.std(ddof=1) if len(values) > 1 else None
+    n_diverged = len(curves) - len(finite)
+    norm, rate = runs[0].config.norm, runs[0].rate
+    mean = float(values.mean())
+    return End("", norm, rate, len(curves), n_diverged, mean, deviation, {})
+
+
+def of_seeds(runs: Sequence[RecordedRun], claim: Claim) -> End | None:
+    """Return the end of seeds of one another, None where none of them has finished."""
+    return _end(runs, compare.by_seed(runs, claim.curve))
+
+
+def rank(sign: int, end: End) -> tuple[int, float]:
+    """Return what sorts ends, the best first; those with diverged runs come last."""
+    return end.diverged, sign * end.mean
+
+
+def tuned(runs: Sequence[RecordedRun]) -> Iterator[tuple[Claim, list[End]]]:
+    """Yield the claim about each metric, and the end of each norm, the best first.
+
+    Each norm has its own best learning rate. Norms with runs that diverged come last.
+
+    Args:
+      runs: the runs.
+    """
+    metrics = {}
+    for claim in CLAIMS:
+        metrics.setdefault((claim.part, claim.quantity), claim)
+    for claim in metrics.values():
+        of_norm = collections.defaultdict(list)
+        for run in runs:
+            has_ended = run.finished or run.diverged
+            is_tuned = has_ended and protocols.belongs(run, protocols.TUNED)
+            if is_tuned and claim.is_about(run):
+                of_norm[run.config.norm].append(run)
+        ends = [of_seeds(of, claim) for of in of_norm.values()]
+        key = functools.partial(rank, claim.sign)
+        yield claim, sorted(filter(None, ends), key=key)
