@@ -71,7 +71,8 @@ def of_metric(metric: str, runs: Iterable[RecordedRun], sign: int) -> list[End]:
             against = {}
             if norm != BASELINE and curves[norm].keys() & baseline.keys():
                 pairs = compare.paired(curves[norm], baseline, sign)
-                against = {k: verdicts.judged(k, pairs) for k in verdicts.QUANTITIES}
+                kinds = verdicts.QUANTITIES if len(pairs.steps) else ()
+                against = {kind: verdicts.judged(kind, pairs) for kind in kinds}
             if end := _end(of_norm[norm], curves[norm]):
                 found.append(end._replace(settings=settings, against=against))
     return sorted(found, key=lambda end: end.settings)

@@ -152,7 +152,7 @@ def number(verdict: Verdict, kind: str) -> str:
       kind: that of its claim.
     """
     if not verdict.seeds:
-        return ""
+        return "no seed in common"
     text = _number(verdict.value, kind)
     if kind == "speed":
         text += " %"

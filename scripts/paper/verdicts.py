@@ -105,7 +105,8 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
         verdicts = {}
         for protocol, pair in of_protocol.items():
             pairs = _pairs(claim, *pair)
-            if len(pairs.steps):
+            has_no_seed = not len(pairs.better)
+            if len(pairs.steps) or has_no_seed:
                 verdicts[protocol] = _verdict(claim, pair, pairs)
         if verdicts:
             rows.append(Row(claim, data, verdicts))
