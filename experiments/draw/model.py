@@ -93,11 +93,6 @@ class Draw:
                     f"image_size = {sizes.image_size} points a side"
                 )
         self.sizes = sizes
-        self.norm = config.norm
-        # Eq. 29 has LN on the cell output alone, so [x, h] can be multiplied by one
-        # joined kernel. norm="layer" normalises W_x x and W_h h apart (eq. 20) and
-        # needs both products.
-        self.joined = config.norm != "layer"
         kernel_init = jax.nn.initializers.lecun_normal()
         self.options = ScanOptions(kernels=KERNELS[config.pallas])
         self.cell = LSTMCell(
@@ -107,6 +102,9 @@ class Draw:
             recurrent_kernel_init=kernel_init,
             scale_init=jax.nn.initializers.constant(sizes.init.gain),
         )
+        # Eq. 29 has LN on the cell output alone, so [x, h] can be multiplied by one
+        # joined kernel. A norm of W_x x and of W_h h (eq. 20) needs both products.
+        self.joined = self.cell.site_norms["x"].is_plain
         # "write" holds the numbers of the window, then the patch.
         self.outputs = {
             "latent": 2 * sizes.latents,
@@ -134,10 +132,9 @@ class Draw:
                 keys[name], shape, jnp.float32
             )
             params[name] = {"w": w, "bias": jnp.zeros(size, jnp.float32)}
-            if self.norm == "weight":
-                # Start with g = ||v||, so that the network starts as the one without
-                # weight norm.
-                params[name]["length"] = norms.weight_norm_preserving(w)[1]
+            norm = self.cell.site_norms["h"]
+            if "length" in norm.names:
+                params[name]["length"] = norm.length(w)
         return params
 
     def prepare(self, params: Params) -> Prepared:

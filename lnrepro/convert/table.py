@@ -171,7 +171,8 @@ THEANO_LSTM = Layout(
 def _theano_gru(cell: GRUCell) -> Layout:
     # Layer norm takes its statistics over r and z together. A kernel of z with the
     # other sign would change them, so the norm's gain and bias change sign instead.
-    kernel, norm = ("r z", "r -z") if cell.norm == "layer" else ("r -z", "")
+    has_norm = not cell.site_norms["x"].is_plain
+    kernel, norm = ("r z", "r -z") if has_norm else ("r -z", "")
     rows = [
         *_kernels("_W", "_U", kernel),
         Row("_b", "bias", kernel),

@@ -13,6 +13,7 @@ from lnrepro.functional.cells.dreamer import DreamerBlockGRUCell, DreamerGRUCell
 from lnrepro.functional.cells.gru import GRUCell
 from lnrepro.functional.cells.lstm import LSTMCell
 from lnrepro.functional.cells.simple import SimpleCell
+from lnrepro.functional.cells.sites import Norm
 from lnrepro.functional.norms import (
     batch_norm,
     layer_norm,
@@ -42,6 +43,7 @@ __all__ = [
     "DreamerGRUCell",
     "GRUCell",
     "LSTMCell",
+    "Norm",
     "Prepared",
     "ScanOptions",
     "ScanResult",

@@ -24,7 +24,7 @@ def positive_integer(owner: str, name: str, value: Any) -> None:
         raise ValueError(f"{owner}: {name}={value!r}; it must be a positive integer")
 
 
-def choice(owner: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
+def choice(owner: str, name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """Check a field that has a few allowed values.
 
     Args:

@@ -202,7 +202,7 @@ class NamedFields(CellModule):
 
     features: int
     _: dataclasses.KW_ONLY
-    norm: str = "layer"
+    norm: str | functional.Norm = "layer"
     activation_fn: Activation = jnp.tanh
     kernel_init: Initializer = glorot_uniform
     recurrent_kernel_init: Initializer = orthogonal

@@ -225,7 +225,7 @@ class NamedFields(CellModule):
     in_features: int
     hidden_features: int
     _: dataclasses.KW_ONLY
-    norm: str = "layer"
+    norm: str | functional.Norm = "layer"
     activation_fn: Activation = jnp.tanh
     # What draws the parameters is no part of the module, so that two modules that were
     # drawn by different functions have equal graph definitions.

@@ -5,6 +5,7 @@ Tests that ask for the same cell, shapes and arguments share one compiled progra
 Shape letters: B batch, T time, D input features, H hidden units.
 """
 
+import contextlib
 import functools
 
 import jax
@@ -21,6 +22,7 @@ from lnrepro.functional import (
     step,
     unroll,
 )
+from lnrepro.functional.cells.sites import NORMS
 
 B, T, D, H = 2, 6, 4, 4
 AUTODIFF = ScanOptions(backward="autodiff")
@@ -50,6 +52,15 @@ STATIC = (
 )
 run = jax.jit(unroll, static_argnames=STATIC)
 one_step = jax.jit(step, static_argnames="cell")
+
+
+def norms_of(kind):
+    """The names of the norms that a kind of cell takes."""
+    names = []
+    for name in NORMS:
+        with contextlib.suppress(ValueError):
+            names.append(kind(H, name).norm)
+    return names
 
 
 def total(tree):

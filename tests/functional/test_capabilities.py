@@ -29,6 +29,7 @@ from lnrepro.functional import (
     zoneout,
 )
 from tests.convert.cases import CASES
+from tests.functional.programs import norms_of
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "capabilities.md"
 B, T, D, H = 4, 5, 3, 8
@@ -39,14 +40,14 @@ MASK = np.array(
 AUTODIFF = ScanOptions(backward="autodiff")
 JOINT = {"norm_site": "joint", "cell_norm": "carry"}
 CELLS = {
-    **{f"LSTM, {norm}": LSTMCell(H, norm) for norm in LSTMCell.norm_names},
+    **{f"LSTM, {norm}": LSTMCell(H, norm) for norm in norms_of(LSTMCell)},
     "LSTM, layer, joint": LSTMCell(H, "layer", **JOINT),
-    **{f"GRU, {norm}": GRUCell(H, norm) for norm in GRUCell.norm_names},
+    **{f"GRU, {norm}": GRUCell(H, norm) for norm in norms_of(GRUCell)},
     "GRU, layer, reset before": GRUCell(H, "layer", reset="before"),
-    **{f"Simple, {norm}": SimpleCell(H, norm) for norm in SimpleCell.norm_names},
+    **{f"Simple, {norm}": SimpleCell(H, norm) for norm in norms_of(SimpleCell)},
     **{
         f"DreamerGRU, {norm}": DreamerGRUCell(H, norm)
-        for norm in DreamerGRUCell.norm_names
+        for norm in norms_of(DreamerGRUCell)
     },
     "DreamerBlockGRU, rms": DreamerBlockGRUCell(
         H, hidden_features=3, input_sizes=(2, 1), blocks=2

@@ -25,6 +25,7 @@ from lnrepro.functional import (
     zoneout,
 )
 from tests import oracle
+from tests.functional.programs import norms_of
 
 B, T, D, H = 4, 7, 3, 5
 LENGTHS = np.array([7, 0, 3, 5])
@@ -48,19 +49,19 @@ def wave(a):
 
 OTHER_FUNCTIONS = {"gate_fn": bump, "activation_fn": wave}
 CASES = [
-    *[("lstm", norm, {}) for norm in LSTMCell.norm_names],
+    *[("lstm", norm, {}) for norm in norms_of(LSTMCell)],
     ("lstm", "layer", {"cell_norm": "carry"}),
     ("lstm", "rms", {"cell_norm": "carry", "inner_bias": True}),
     ("lstm", "layer", {"peephole": True, "learned_carry": True}),
     ("lstm", "layer", {"inner_bias": True}),
     ("lstm", "layer", {"use_bias": False, **OTHER_FUNCTIONS}),
     ("lstm", "none", {"peephole": True, **OTHER_FUNCTIONS}),
-    *[("gru", norm, {}) for norm in GRUCell.norm_names],
-    *[("gru", norm, {"reset": "before"}) for norm in GRUCell.norm_names],
+    *[("gru", norm, {}) for norm in norms_of(GRUCell)],
+    *[("gru", norm, {"reset": "before"}) for norm in norms_of(GRUCell)],
     ("gru", "none", {"recurrent_bias": True}),
     ("gru", "weight", {"recurrent_bias": True}),
     ("gru", "layer", {"use_bias": False, "learned_carry": True, **OTHER_FUNCTIONS}),
-    *[("simple", norm, {}) for norm in SimpleCell.norm_names],
+    *[("simple", norm, {}) for norm in norms_of(SimpleCell)],
     ("simple", "layer", {"use_bias": False, "learned_carry": True}),
     ("simple", "none", {"activation_fn": wave}),
     # Norms at other sites; the third is the LSTM of speech transducers.
@@ -73,7 +74,7 @@ CASES = [
     ),
     ("lstm", "layer", {"norm_site": "joint", "use_bias": False, "peephole": True}),
     ("lstm", "layer_cell", {"peephole": True}),
-    *[("dreamer", norm, {}) for norm in DreamerGRUCell.norm_names],
+    *[("dreamer", norm, {}) for norm in norms_of(DreamerGRUCell)],
     ("dreamer", "layer", {"learned_carry": True}),
     ("dreamer", "none", {"use_bias": False}),
 ]

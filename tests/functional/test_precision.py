@@ -29,7 +29,7 @@ from lnrepro.functional import (
     zoneout,
 )
 from tests.functional import programs
-from tests.functional.programs import problem, run, same
+from tests.functional.programs import norms_of, problem, run, same
 
 B, T, H = 4, 128, 32
 # Relative errors of the whole gradient, about twice those that were measured.
@@ -180,17 +180,14 @@ def test_a_fresh_carry_can_be_donated(name):
 
 
 STRICT = [
-    *[
-        LSTMCell(4, norm, peephole=True, inner_bias=True)
-        for norm in LSTMCell.norm_names
-    ],
+    *[LSTMCell(4, norm, peephole=True, inner_bias=True) for norm in norms_of(LSTMCell)],
     *[
         GRUCell(4, norm, reset=reset, learned_carry=True)
-        for norm, reset in itertools.product(GRUCell.norm_names, ("after", "before"))
+        for norm, reset in itertools.product(norms_of(GRUCell), ("after", "before"))
     ],
     GRUCell(4, "none", recurrent_bias=True),
     LSTMCell(4, gradient_clip=1.0),
-    *[SimpleCell(4, norm) for norm in SimpleCell.norm_names],
+    *[SimpleCell(4, norm) for norm in norms_of(SimpleCell)],
     DreamerBlockGRUCell(4, hidden_features=5, input_sizes=(4,), blocks=2),
     zoneout(stack(LSTMCell(4), GRUCell(4), skip="residual"), 0.1, 0.1),
     variational_dropout(stack(LSTMCell(4), GRUCell(4), skip="graves"), 0.1, 0.1),

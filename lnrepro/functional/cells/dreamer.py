@@ -8,6 +8,7 @@ P parts of the input.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 from typing import ClassVar
@@ -26,14 +27,14 @@ from lnrepro.functional.cells.base import (
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import (
-    CASE_NORMS,
-    NORMS,
     Norm,
+    Normaliser,
     add_row,
-    site_params,
+    check_norm,
+    norm_of,
     site_specs,
 )
-from lnrepro.functional.fields import choice, not_negative, positive_integer
+from lnrepro.functional.fields import not_negative, positive_integer
 
 lecun_normal = jax.nn.initializers.lecun_normal()
 
@@ -66,8 +67,9 @@ class DreamerGRUCell(GatedCell):
 
     gates: ClassVar[int] = 3
     inner_bias_name: ClassVar[str] = "bias"
-    norm_names: ClassVar[tuple[str, ...]] = CASE_NORMS
+    of_sums: ClassVar[bool] = True
 
+    @functools.cached_property
     def site_norms(self):
         """The norms at the sites x, h and joint."""
         none = Norm(3 * self.features)
@@ -130,7 +132,7 @@ class DreamerBlockGRUCell(Cell):
     _: dataclasses.KW_ONLY
     hidden_features: int
     input_sizes: tuple[int, ...]
-    norm: str = "rms"
+    norm: str | Norm = "rms"
     blocks: int = 8
     epsilon: float = 1e-4
     hidden_fn: Callable[[jax.Array], jax.Array] = jax.nn.silu
@@ -145,20 +147,22 @@ class DreamerBlockGRUCell(Cell):
         positive_integer(name, "blocks", self.blocks)
         for size in self.input_sizes:
             positive_integer(name, "input_sizes", size)
-        choice(name, "norm", self.norm, CASE_NORMS)
+        check_norm(name, self.norm, of_sums=True)
         not_negative(name, "epsilon", self.epsilon)
         if self.features % self.blocks:
             raise ValueError(
                 f"{name}: blocks={self.blocks} must divide features={self.features}"
             )
 
+    @functools.cached_property
     def site_norms(self) -> dict[str, Norm]:
         """The norms of the input layers "0", "1" and so on, and of "hidden"."""
         # These norms stand behind a bias and take the mean out themselves.
-        kind = NORMS[self.norm].of_state
+        norm = norm_of(self.norm)
         layers = map(str, range(1 + len(self.input_sizes)))
-        norms = dict.fromkeys(layers, kind(self.hidden_features, self.epsilon))
-        return norms | {"hidden": kind(self.features, self.epsilon)}
+        of_layer = norm.at(self.hidden_features, self.epsilon, is_product=False)
+        hidden = norm.at(self.features, self.epsilon, is_product=False)
+        return dict.fromkeys(layers, of_layer) | {"hidden": hidden}
 
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters; features_in is the sum of input_sizes."""
@@ -176,10 +180,10 @@ class DreamerBlockGRUCell(Cell):
         inputs = rows + len(specs) * K
         specs["w_hidden"] = ParamSpec(lecun_normal, (G, inputs, rows))
         specs["w_gates"] = ParamSpec(lecun_normal, (G, rows, 3 * rows))
-        for site, norm in self.site_norms().items():
+        for site, norm in self.site_norms.items():
             specs[f"inner_bias_{site}"] = ParamSpec(zeros, (norm.size,))
         specs["bias_gates"] = ParamSpec(zeros, (3 * H,))
-        return specs | site_specs(self.site_norms())
+        return specs | site_specs(self.site_norms)
 
     def initial_carry(self, params, x):
         """Return zeros [..., H]."""
@@ -203,26 +207,26 @@ class DreamerBlockGRUCell(Cell):
         weights["w_gates"] = weights["w_gates"].reshape(self.blocks, rows, 3, rows)
         return Prepared(weights, rest)
 
-    def _layer(self, params, site, product):
+    def _layer(self, normalise, site, product):
         """A hidden layer after its product: f(N(product + b))."""
-        a = add_row(product, params, f"inner_bias_{site}")
-        norm = self.site_norms()[site]
-        return self.hidden_fn(norm.apply(site_params(params, site), a))
+        a = add_row(product, normalise.params, f"inner_bias_{site}")
+        return self.hidden_fn(normalise(site, a))
 
     def step(self, dot, params, carry, x, context):
         """Take one step."""
         self._check_input(x.shape[-1])
+        normalise = Normaliser(self.site_norms, params, context)
         ends = itertools.accumulate(self.input_sizes)
         parts = jnp.split(x, list(ends)[:-1], -1)
         y_of_x = [
-            self._layer(params, str(i), dot(f"w_{i}", part))
+            self._layer(normalise, str(i), dot(f"w_{i}", part))
             for i, part in enumerate(parts, start=1)
         ]
-        y_0 = self._layer(params, "0", dot("w_0", carry))
+        y_0 = self._layer(normalise, "0", dot("w_0", carry))
         y = jnp.concatenate([y_0, *y_of_x], -1)
         # V h and U y are one product in DreamerV3, of blocks that each hold all of y.
         total = wide(dot("w_h", carry)) + wide(dot("w_y", y))
-        gates = dot("w_gates", self._layer(params, "hidden", total))
+        gates = dot("w_gates", self._layer(normalise, "hidden", total))
         return _mix(add_row(gates, params, "bias_gates"), carry), None
 
     def output(self, carry):

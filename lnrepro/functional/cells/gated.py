@@ -1,6 +1,7 @@
 """The base of cells of two products: fields, parameters and preparation."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -18,17 +19,16 @@ from lnrepro.functional.cells.base import (
     zeros_for,
 )
 from lnrepro.functional.cells.sites import (
-    NORMS,
-    PRODUCT_NORMS,
-    BatchNorm,
     Norm,
     Normaliser,
+    check_norm,
+    norm_of,
     site_params,
     site_specs,
 )
 from lnrepro.functional.fast.layer_norm import Groups
-from lnrepro.functional.fields import choice, not_negative, positive_integer
-from lnrepro.functional.norms import row, weight_norm_preserving
+from lnrepro.functional.fields import not_negative, positive_integer
+from lnrepro.functional.norms import row
 
 glorot_uniform = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
@@ -41,7 +41,8 @@ class GatedCell(Cell):
 
     Attributes:
       features: H, the number of hidden units.
-      norm: name of the norm. With layer norm over one unit, that unit is always 0.
+      norm: name of the norm, or a `Norm` of your own. With layer norm over one unit,
+        that unit is always 0.
       use_bias: whether there is a bias on the pre-activations.
       learned_carry: whether the carry before the first step is learned (it starts at
         0), in place of zeros.
@@ -54,7 +55,7 @@ class GatedCell(Cell):
     """
 
     features: int
-    norm: str = "layer"
+    norm: str | Norm = "layer"
     _: dataclasses.KW_ONLY
     use_bias: bool = True
     learned_carry: bool = False
@@ -66,10 +67,12 @@ class GatedCell(Cell):
     scale_init: Initializer | None = None
 
     # Number of gates in a row of pre-activations, names of the learned carry in the
-    # order of the carry, and names of the norms. Each kind of cell sets its own.
+    # order of the carry. Each kind of cell sets its own.
     gates: ClassVar[int]
     carry_names: ClassVar[tuple[str, ...]] = ("h0",)
-    norm_names: ClassVar[tuple[str, ...]] = PRODUCT_NORMS
+    # Which norms have a place: see `check_norm`.
+    has_state: ClassVar[bool] = False
+    of_sums: ClassVar[bool] = False
     # Name of the bias that stands inside the norm of a product.
     inner_bias_name: ClassVar[str] = "inner_bias"
 
@@ -77,14 +80,15 @@ class GatedCell(Cell):
         """Check the fields."""
         name = type(self).__name__
         positive_integer(name, "features", self.features)
-        choice(name, "norm", self.norm, self.norm_names)
+        check_norm(name, self.norm, has_state=self.has_state, of_sums=self.of_sums)
         not_negative(name, "epsilon", self.epsilon)
 
     def norm_of_product(self, gates: int, groups: Groups = (1,)) -> Norm:
         """Return the norm of a product of so many gates, over groups of its units."""
-        kind = NORMS[self.norm].of_product
-        return kind(gates * self.features, self.epsilon, groups)
+        size = gates * self.features
+        return norm_of(self.norm).at(size, self.epsilon, groups)
 
+    @functools.cached_property
     def site_norms(self) -> dict[str, Norm]:
         """The norm at every site of the cell."""
         raise TypeError(f"{type(self).__name__} does not define site_norms")
@@ -97,11 +101,10 @@ class GatedCell(Cell):
         """Draw fresh parameters; each gate's part of a kernel is drawn by itself."""
         positive_integer(type(self).__name__, "features_in", features_in)
         params = draw(self._specs(features_in), key, dtype)
-        if self.norm == "weight":
-            # Start from the norms of the fresh columns, so that nothing changes.
-            for site in ("x", "h"):
-                weight = params[f"w_{site}"]
-                params[f"length_{site}"] = weight_norm_preserving(weight)[1]
+        for site in ("x", "h"):
+            norm = self.site_norms[site]
+            if "length" in norm.names:
+                params[f"length_{site}"] = norm.length(params[f"w_{site}"])
         return params
 
     def _specs(self, features_in):
@@ -116,7 +119,7 @@ class GatedCell(Cell):
         }
         if self.use_bias:
             specs["bias"] = ParamSpec(self.bias_init, (units,))
-        specs |= site_specs(self.site_norms(), self.scale_init) | self.extra_specs()
+        specs |= site_specs(self.site_norms, self.scale_init) | self.extra_specs()
         if self.learned_carry:
             specs |= dict.fromkeys(self.carry_names, ParamSpec(zeros, (self.features,)))
         return specs
@@ -141,7 +144,7 @@ class GatedCell(Cell):
         # Any number of input features is right here; `unroll` compares it with x.
         features_in = params["w_x"].shape[0] if "w_x" in params else 1
         check_params(type(self).__name__, params, self._specs(features_in))
-        norms, rest = self.site_norms(), dict(params)
+        norms, rest = self.site_norms, dict(params)
         w_x = norms["x"].prepare(site_params(params, "x"), params["w_x"])
         # The mean of a sum is zero where both kernels are centred, so the norm of the
         # sum prepares them both.
@@ -158,7 +161,7 @@ class GatedCell(Cell):
 
     def prepare_recurrent(self, params: dict) -> dict[str, jax.Array]:
         """Return the prepared weights that multiply h_{t-1}, by their names."""
-        norms = self.site_norms()
+        norms = self.site_norms
         w_h = norms["h"].prepare(site_params(params, "h"), params["w_h"])
         return {"w_h": norms["joint"].prepare({}, w_h)}
 
@@ -168,13 +171,13 @@ class GatedCell(Cell):
 
     def normaliser(self, params: dict, context: StepContext) -> Normaliser:
         """Return the norms of this step as a function of (site, values)."""
-        return Normaliser(self.site_norms(), params, context)
+        return Normaliser(self.site_norms, params, context)
 
     @property
     def sites(self):
         """The sites of batch norm and their sizes, {} without batch norm."""
-        norms = self.site_norms().items()
-        return {site: n.size for site, n in norms if isinstance(n, BatchNorm)}
+        norms = self.site_norms.items()
+        return {site: norm.size for site, norm in norms if norm.has_statistics}
 
     @property
     def learns_carry(self):

@@ -1,6 +1,7 @@
 """The GRU (eq. 23-28)."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -65,19 +66,20 @@ class GRUCell(GatedCell):
         """Check the fields."""
         super().__post_init__()
         choice("GRUCell", "reset", self.reset, ("after", "before"))
-        is_plain = self.norm in ("none", "weight") and self.reset == "after"
+        is_plain = self.site_norms["h"].is_plain and self.reset == "after"
         if self.recurrent_bias and not is_plain:
             raise ValueError(
                 "GRUCell: recurrent_bias is for norm='none' or 'weight' and "
                 f"reset='after', not {self.norm!r} and {self.reset!r}"
             )
 
+    @functools.cached_property
     def site_norms(self):
         """The norms at the sites x, h and joint, and u where the reset comes before."""
         # Both gates are one group, and the candidate is another.
         product, none = self.norm_of_product(3, (2, 1)), Norm(3 * self.features)
         # Weight norm has one length for every column of w_h, in whichever product.
-        if self.reset == "after" or self.norm == "weight":
+        if self.reset == "after" or product.is_plain:
             return {"x": product, "h": product, "joint": none, "u": none}
         # The gates and the candidate are products of their own here.
         h, u = self.norm_of_product(2), self.norm_of_product(1)
@@ -94,7 +96,7 @@ class GRUCell(GatedCell):
         if self.reset == "after":
             return super().prepare_recurrent(params)
         # The groups of both side by side are those of the input's kernel.
-        norm = self.site_norms()["x"]
+        norm = self.site_norms["x"]
         w_h = norm.prepare(site_params(params, "h"), params["w_h"])
         w_gates, w_candidate = jnp.split(w_h, [2 * self.features], -1)
         return {"w_h": w_gates, "w_u": w_candidate}

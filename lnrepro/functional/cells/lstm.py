@@ -1,6 +1,7 @@
 """The LSTM (eq. 17-22 and 29-31)."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -13,7 +14,12 @@ from lnrepro.functional.cells.base import (
     clip_gradient,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import NORMS, Norm, add_row, without_bias
+from lnrepro.functional.cells.sites import (
+    Norm,
+    add_row,
+    norm_of,
+    without_bias,
+)
 from lnrepro.functional.fields import choice
 from lnrepro.functional.norms import row
 
@@ -83,22 +89,25 @@ class LSTMCell(GatedCell):
 
     gates: ClassVar[int] = 4
     carry_names: ClassVar[tuple[str, ...]] = ("c0", "h0")
-    norm_names: ClassVar[tuple[str, ...]] = tuple(NORMS)
+    has_state: ClassVar[bool] = True
 
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
         choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
         choice("LSTMCell", "norm_site", self.norm_site, ("products", "joint"))
-        if self.norm_site == "joint" and not NORMS[self.norm].joint:
+        # A norm of the weights alone, or of the cell, has nothing to do at a sum.
+        is_lost = self.norm_of_product(4).is_plain and norm_of(self.norm) != Norm()
+        if self.norm_site == "joint" and is_lost:
             raise ValueError(
                 f"LSTMCell: norm={self.norm!r} does not go with norm_site='joint'"
             )
 
+    @functools.cached_property
     def site_norms(self):
         """The norms at the sites x, h, joint and c."""
         none, product = Norm(4 * self.features), self.norm_of_product(4)
-        c = NORMS[self.norm].of_state(self.features, self.epsilon)
+        c = norm_of(self.norm).at(self.features, self.epsilon, is_product=False)
         if self.norm_site == "products":
             return {"x": product, "h": product, "joint": none, "c": c}
         # The bias of a joint norm would be that of the cell again.

@@ -1,10 +1,11 @@
 """The simple recurrent network (eq. 4)."""
 
 import dataclasses
+import functools
 from typing import ClassVar
 
 from lnrepro.functional.cells.gated import GatedCell
-from lnrepro.functional.cells.sites import CASE_NORMS, Norm, add_row, without_bias
+from lnrepro.functional.cells.sites import Norm, add_row, without_bias
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +28,13 @@ class SimpleCell(GatedCell):
 
     gates: ClassVar[int] = 1
 
+    @functools.cached_property
     def site_norms(self):
         """The norms at the sites x, h and joint."""
         none, norm = Norm(self.features), without_bias(self.norm_of_product(1))
-        # A norm of one case stands on the sum, others on each product.
-        if self.norm in CASE_NORMS:
-            return {"x": none, "h": none, "joint": norm}
-        return {"x": norm, "h": norm, "joint": none}
+        if norm.splits_sums:
+            return {"x": norm, "h": norm, "joint": none}
+        return {"x": none, "h": none, "joint": norm}
 
     def step(self, dot, params, carry, x, context):
         """Take one step: eq. 4."""

@@ -7,7 +7,7 @@ norm's name.
 """
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 
@@ -18,6 +18,7 @@ from lnrepro.functional.fast.layer_norm import (
     centre,
     layer_norm_of_groups,
 )
+from lnrepro.functional.fields import choice
 from lnrepro.functional.norms import row, wide
 
 zeros = jax.nn.initializers.zeros
@@ -25,22 +26,84 @@ zeros = jax.nn.initializers.zeros
 
 @dataclasses.dataclass(frozen=True)
 class Norm:
-    """No norm, and the interface of the others.
+    """A norm as data, and how it is applied at a site; this one does nothing.
+
+    `LSTMCell(8, norm=...)` takes a name of `NORMS` or such an object. The cell asks it
+    for its copy at each site (`at`), and then calls `prepare` once a sequence and
+    `apply` in every step. A norm of your own is a frozen dataclass that says where it
+    stands (of_product, of_state) and defines `apply`.
 
     Attributes:
       size: number of units at the site.
       epsilon: added to the variance under the root.
       groups: sizes of the groups of units that are normalised by themselves, relative
         to each other.
-      names: names of the parameters of the site: some of gain, bias and length.
+      is_product: whether the site is a product v W, such as W_h h.
+      names: names of the parameters at the site, [size] each. "gain" starts as
+        gain_init says, "bias" at zero and "length" at `length`. The cell itself adds
+        the bias.
+      of_product: the names at a product, None where the norm does not stand at one.
+      of_state: the same at what is no product, such as the LSTM's cell.
+      splits_sums: whether it stands on each product of a sum, where a cell has the
+        choice, and not on the sum.
+      has_statistics: whether `apply` returns statistics of the batch.
       gain_init: how the gain starts.
+
+    >>> from lnrepro.functional import GRUCell
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class MaxNorm(Norm):
+    ...     of_product = ("gain",)
+    ...
+    ...     def apply(self, params, a, context):
+    ...         return a / abs(a).max(-1, keepdims=True) * params["gain"], None
+    >>> params = GRUCell(4, norm=MaxNorm()).init(jax.random.key(0), features_in=3)
+    >>> sorted(params)
+    ['bias', 'gain_h', 'gain_x', 'w_h', 'w_x']
     """
 
-    size: int
+    size: int = 0
     epsilon: float = 1e-5
     groups: Groups = (1,)
+    is_product: bool = True
     names: tuple[str, ...] = ()
+
+    of_product: ClassVar[tuple[str, ...] | None] = None
+    of_state: ClassVar[tuple[str, ...] | None] = None
+    splits_sums: ClassVar[bool] = False
+    has_statistics: ClassVar[bool] = False
     gain_init: ClassVar[Initializer] = staticmethod(jax.nn.initializers.ones)
+
+    def at(
+        self,
+        size: int,
+        epsilon: float,
+        groups: Groups = (1,),
+        is_product: bool = True,
+    ) -> "Norm":
+        """Return the norm at a site of `size` units."""
+        names = self.of_product if is_product else self.of_state
+        if names is None:
+            return Norm(size)
+        return dataclasses.replace(
+            self,
+            size=size,
+            epsilon=epsilon,
+            groups=groups,
+            is_product=is_product,
+            names=names,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `apply` changes nothing: no norm, or one of the weight alone."""
+        return type(self).apply is Norm.apply
+
+    def length(self, weight: jax.Array) -> jax.Array:
+        """Return the start of the length [N] of a fresh weight [D, N].
+
+        It is that of the weight's columns, so that nothing changes at first.
+        """
+        return norms.weight_norm_preserving(weight)[1]
 
     def prepare(self, params: dict, weight: jax.Array) -> jax.Array:
         """Return the weight of the product at this site, ready to multiply.
@@ -51,90 +114,85 @@ class Norm:
         """
         return weight
 
-    def apply(self, params: dict, a: jax.Array) -> jax.Array:
-        """Normalise a [..., N] in float32 at least.
+    def apply(
+        self, params: dict, a: jax.Array, context: StepContext
+    ) -> tuple[jax.Array, Any]:
+        """Normalise a [..., N].
 
         Args:
           params: the site's parameters.
           a: the values at the site.
+          context: the context of the step; its statistics are those of the site.
+
+        Returns:
+          (the normalised values times the gain, in float32 at least; statistics of the
+          batch, or None).
         """
-        return wide(a)
+        return wide(a), None
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerNorm(Norm):
-    """Layer norm of a site that is no product, such as the LSTM's cell (eq. 15-16)."""
+    """Layer norm (eq. 15-16). The weight of a product is centred once a sequence.
 
-    names: tuple[str, ...] = ("gain", "bias")
-    # Whether the mean of what `apply` gets is zero already.
-    is_centred: ClassVar[bool] = False
-
-    def apply(self, params, a):
-        """Normalise each group of a [..., N]."""
-        return layer_norm_of_groups(
-            a,
-            params["gain"],
-            params.get("bias"),
-            epsilon=self.epsilon,
-            groups=self.groups,
-            is_centred=self.is_centred,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class ProductLayerNorm(LayerNorm):
-    """Layer norm of a product v W, whose weight is centred once per sequence.
-
-    Equal to `LayerNorm`: the mean of v W over the units is v times the mean of W's
-    columns, so that centring W takes the mean out of every product.
+    The mean of v W over the units is v times the mean of W's columns, so that centring
+    W takes the mean out of every product.
     """
 
-    is_centred: ClassVar[bool] = True
+    of_product = of_state = ("gain", "bias")
+
+    subtracts_mean = True
 
     def prepare(self, params, weight):
         """Centre the weight or bias."""
-        return centre(weight, groups=self.groups)
+        return centre(weight, groups=self.groups) if self.subtracts_mean else weight
+
+    def apply(self, params, a, context):
+        """Normalise each group of a [..., N]."""
+        y = layer_norm_of_groups(
+            a,
+            params["gain"],
+            epsilon=self.epsilon,
+            groups=self.groups,
+            is_centred=self.is_product or not self.subtracts_mean,
+        )
+        return y, None
+
+
+@dataclasses.dataclass(frozen=True)
+class StateLayerNorm(LayerNorm):
+    """Layer norm of the LSTM's cell alone (DRAW, eq. 29-31)."""
+
+    of_product = None
 
 
 @dataclasses.dataclass(frozen=True)
 class RMSNorm(LayerNorm):
     """RMS norm: layer norm without subtracting the mean, and without a bias."""
 
-    names: tuple[str, ...] = ("gain",)
-    # It takes the mean for zero, whatever it is.
-    is_centred: ClassVar[bool] = True
+    of_product = of_state = ("gain",)
+    subtracts_mean = False
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchNorm(Norm):
     """Batch norm with statistics of each time step (Cooijmans et al. 2016)."""
 
-    names: tuple[str, ...] = ("gain", "bias")
+    of_product = ("gain",)
+    of_state = ("gain", "bias")
+    splits_sums = True
+    has_statistics = True
     # A gain of 1 would saturate tanh and make gradients vanish (Cooijmans et al.).
-    gain_init: ClassVar[Initializer] = staticmethod(jax.nn.initializers.constant(0.1))
+    gain_init = staticmethod(jax.nn.initializers.constant(0.1))
 
-    def apply_in_step(
-        self, params: dict, a: jax.Array, context: StepContext, site: str
-    ) -> tuple[jax.Array, Any]:
-        """Normalise each unit of a [..., N] over the batch of a step.
-
-        Args:
-          params: the site's parameters.
-          a: the values at the site.
-          context: its mask is False at rows that do not count, and its statistics, if
-            any, take the place of the batch's.
-          site: name of the site.
-
-        Returns:
-          (the normalised values in float32 at least, the statistics).
-        """
+    def apply(self, params, a, context):
+        """Normalise each unit of a [..., N] over the rows that are no padding."""
         # Without statistics this is training: `batch_norm` takes those of the batch.
-        mean, var = (context.statistics or {}).get(site, (None, None))
+        mean, var = context.statistics or (None, None)
         y, used = norms.batch_norm(
             # Rounded to bfloat16, the mean of many rows would drift.
             wide(a),
             params["gain"],
-            params.get("bias"),
             mask=context.mask,
             epsilon=self.epsilon,
             mean=mean,
@@ -145,17 +203,11 @@ class BatchNorm(Norm):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProductBatchNorm(BatchNorm):
-    """Batch norm of a product, which has a gain and no bias."""
-
-    names: tuple[str, ...] = ("gain",)
-
-
-@dataclasses.dataclass(frozen=True)
 class WeightNorm(Norm):
     """Weight norm: the weight of the product is normalised once per sequence."""
 
-    names: tuple[str, ...] = ("length",)
+    of_product = ("length",)
+    splits_sums = True
 
     def prepare(self, params, weight):
         """Give every column of the weight its length; a bias has none."""
@@ -164,33 +216,44 @@ class WeightNorm(Norm):
         return norms.weight_norm(weight, params["length"])
 
 
-class NormKind(NamedTuple):
-    """The norms that a name stands for.
+# Every norm that has a name. A cell has those that its sites have a place for.
+NORMS = {
+    "none": Norm(),
+    "layer": LayerNorm(),
+    "layer_cell": StateLayerNorm(),
+    "rms": RMSNorm(),
+    "batch": BatchNorm(),
+    "weight": WeightNorm(),
+}
 
-    Attributes:
-      of_product: the norm of a product v W, such as W_h h.
-      of_state: the norm of what is no product, such as the LSTM's cell.
-      joint: whether it may stand on the sum of both products.
+
+def check_norm(
+    cell: str, norm: Any, *, has_state: bool = False, of_sums: bool = False
+) -> None:
+    """Check the field `norm` of a cell.
+
+    Args:
+      cell: name of the cell, for the message.
+      norm: a name or a `Norm`.
+      has_state: whether the cell has a site that is no product.
+      of_sums: whether the cell normalises the sum of its products only.
+
+    Raises:
+      ValueError: an unknown name, or a norm that the cell has no place for.
     """
 
-    of_product: type[Norm]
-    of_state: type[Norm]
-    joint: bool = True
+    def has_place(norm):
+        is_of_products = norm.of_product is not None or norm.of_state is None
+        return (has_state or is_of_products) and not (of_sums and norm.splits_sums)
+
+    if not isinstance(norm, Norm) or not has_place(norm):
+        names = tuple(name for name, known in NORMS.items() if has_place(known))
+        choice(cell, "norm", norm, names)
 
 
-# Every norm of every cell. A cell has those that its sites have a place for.
-NORMS = {
-    "none": NormKind(Norm, Norm),
-    "layer": NormKind(ProductLayerNorm, LayerNorm),
-    "layer_cell": NormKind(Norm, LayerNorm, joint=False),
-    "rms": NormKind(RMSNorm, RMSNorm),
-    "batch": NormKind(ProductBatchNorm, BatchNorm),
-    "weight": NormKind(WeightNorm, Norm, joint=False),
-}
-# Norms that do something to products, for cells without a site "c".
-PRODUCT_NORMS = tuple(name for name in NORMS if name != "layer_cell")
-# Norms of one case by itself, for cells that normalise a sum.
-CASE_NORMS = ("none", "layer", "rms")
+def norm_of(norm: str | Norm) -> Norm:
+    """Return the norm of a name, or the norm itself."""
+    return norm if isinstance(norm, Norm) else NORMS[norm]
 
 
 def without_bias(norm: Norm) -> Norm:
@@ -201,13 +264,13 @@ def without_bias(norm: Norm) -> Norm:
 
 @dataclasses.dataclass
 class Normaliser:
-    """Applies the norms of a cell within one step, and collects batch statistics.
+    """Applies the norms of a cell within one step, and collects their statistics.
 
     Attributes:
       site_norms: {site: norm}.
       params: the parameters of the cell.
       context: the context of the step.
-      collected: {site: (mean, var)} of batch norm so far.
+      collected: {site: statistics of the batch} so far.
     """
 
     site_norms: dict[str, Norm]
@@ -217,15 +280,17 @@ class Normaliser:
 
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise the values a [..., N] at a site, in float32 at least."""
-        norm, params = self.site_norms[site], site_params(self.params, site)
-        if not isinstance(norm, BatchNorm):
-            return norm.apply(params, a)
-        y, self.collected[site] = norm.apply_in_step(params, a, self.context, site)
-        return y
+        params = site_params(self.params, site)
+        given = (self.context.statistics or {}).get(site)
+        context = self.context._replace(statistics=given)
+        y, found = self.site_norms[site].apply(params, a, context)
+        if found is not None:
+            self.collected[site] = found
+        return add_row(y, params, "bias")
 
     @property
     def statistics(self) -> dict[str, Any] | None:
-        """The batch statistics {site: (mean, var)}, None without batch norm."""
+        """The statistics {site: those of the batch}, None where there are none."""
         return self.collected or None
 
 
@@ -257,7 +322,7 @@ def site_specs(
     """
     specs = {}
     for site, norm in site_norms.items():
-        # A length starts from the fresh weight: see `GatedCell.init`.
+        # A length starts from the fresh weight: see `Norm.length`.
         starts = {"gain": scale_init or norm.gain_init, "bias": zeros, "length": None}
         for name in norm.names:
             specs[f"{name}_{site}"] = ParamSpec(starts[name], (norm.size,))
