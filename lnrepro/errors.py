@@ -90,6 +90,10 @@ def print_any_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _stop(signum: int, _: object) -> NoReturn:
+    sys.exit(128 + signum)
+
+
 def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
     """Run the `main` of a script and exit.
 
@@ -98,6 +102,8 @@ def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
       doing: what the script does, for the line about a module that is not installed.
     """
     print_any_character()
+    # So that temporary folders are deleted. By default, SIGTERM ends Python at once.
+    signal.signal(signal.SIGTERM, _stop)
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as e:

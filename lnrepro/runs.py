@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
+from lnrepro.folders import files_below
 
 if TYPE_CHECKING:
     from lnrepro.engine.loaded_run import LoadedRun
@@ -55,7 +56,9 @@ def main(argv: Sequence[str]) -> None:
     from lnrepro.engine import json_files, loaded_run
 
     lines = []
-    for path in sorted(folder.rglob("config.json")):
+    for path in files_below(folder):
+        if path.name != "config.json":
+            continue
         try:
             lines.append(describe(loaded_run.load(path.parent), folder))
         # A run of another version may lack fields.

@@ -7,12 +7,14 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.checks import Size
 from lnrepro.data.batches import Plan, eval_batches
+from lnrepro.data.reader import COUNTS, Values
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
@@ -29,11 +31,13 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     its height and width. A config has one of the two.
 
     Raises:
-      DataError: the set is missing.
+      DataError: the set is missing, or has no images with class numbers.
     """
-    columns = data.open_columns(config.data.name, "train", config.data.dir)
-    images = columns["image"]
-    ink, classes = float(images.max()), int(columns["label"].max()) + 1
+    opened = data.open_set(config.data.name, config.data.dir)
+    opened.check({"image": Values(least=0), "label": COUNTS})
+    images = opened.columns("train")["image"]
+    labels = [opened.columns(split)["label"] for split in opened.splits]
+    ink, classes = float(images.max()), int(np.concatenate(labels).max()) + 1
     found = {
         "data.train_examples": Size(len(images)),
         "data.full_ink": Size(ink, least=ink),

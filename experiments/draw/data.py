@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.checks import Size
 from lnrepro.data.batches import evenly_spaced
+from lnrepro.data.readers.binarized_mnist import COLUMNS
 from lnrepro.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
@@ -23,10 +24,12 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     """Return what the data set says about SIZES.
 
     Raises:
-      DataError: the set is missing, or its images are not square.
+      DataError: the set is missing, or its images are not square, or not binary.
     """
     spec = config.data
-    shape = data.open_columns(spec.name, "train", spec.dir)["image"].shape
+    opened = data.open_set(spec.name, spec.dir)
+    opened.check(COLUMNS)
+    shape = opened.columns("train")["image"].shape
     if shape[1] != shape[2]:
         raise DataError(
             f"{spec.name} has images of {shape[1]} x {shape[2]} pixels; DRAW needs "

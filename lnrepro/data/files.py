@@ -16,13 +16,15 @@ import gzip
 import io
 import lzma
 import pathlib
+import posixpath
 import re
 import shutil
 import tarfile
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -58,9 +60,9 @@ UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Bytes that are not UTF-8, as the error handler "surrogateescape" decodes them.
 ESCAPED = re.compile("[\udc80-\udcff]+")
 AS_UTF8 = "save the file as UTF-8 text"
-# Files and folders that operating systems add, in lower case.
+# Files and folders that operating systems add, in lower case, besides hidden ones.
 SYSTEM_NAMES = frozenset(
-    (".ds_store", "__macosx", "desktop.ini", "thumbs.db", "$recycle.bin", "@eadir")
+    ("__macosx", "desktop.ini", "thumbs.db", "$recycle.bin", "@eadir")
 )
 
 
@@ -128,27 +130,81 @@ def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
             yield pathlib.Path(out.name)
 
 
-def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes]]:
-    """Read the regular files of a tar archive, in its order. Nothing is unpacked.
+def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes | None]]:
+    """Read the files of a tar archive. Nothing is unpacked.
+
+    Regular files come in the order of the archive. What links to files and folders of
+    the same archive lead to follows, in the order of these files.
 
     Args:
       archive: the archive, which may be packed.
-      suffix: how the names of the wanted files end.
+      suffix: how the names of the wanted files end, in lower or upper case.
 
     Yields:
-      The name and the content of each wanted file.
+      The name and the content of each wanted file. The content of a link that leads to
+      nothing in the archive is None.
 
     Raises:
       DataError: the archive cannot be read or is damaged.
     """
+    targets: dict[str, str] = {}
+    for member, tar in _tar_members(archive):
+        path = posixpath.normpath(member.name)
+        if member.islnk():
+            targets[path] = posixpath.normpath(member.linkname)
+        elif member.issym():
+            target = posixpath.join(posixpath.dirname(path), member.linkname)
+            targets[path] = posixpath.normpath(target)
+        elif member.isreg() and path.lower().endswith(suffix):
+            yield member.name, _content(tar, member)
+    links = defaultdict(list)
+    for link in targets:
+        links[_end_of_links(link, targets)].append(link)
+    unused = set(targets)
+    # The archive is read again only if there are links.
+    for member, tar in _tar_members(archive) if links else ():
+        if not member.isreg():
+            continue
+        path = posixpath.normpath(member.name)
+        names = []
+        for target in (path, *map(str, pathlib.PurePosixPath(path).parents)):
+            unused.difference_update(links.get(target, ()))
+            for link in links.get(target, ()):
+                # A link to a folder that contains it is a circle.
+                if not link.startswith(f"{target}/"):
+                    names.append(link + path.removeprefix(target))
+        wanted = [name for name in names if name.lower().endswith(suffix)]
+        content = _content(tar, member) if wanted else b""
+        for name in wanted:
+            yield name, content
+    for link in sorted(unused):
+        yield link, None
+
+
+def _tar_members(
+    archive: pathlib.Path,
+) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+    """Yield the members of a tar archive, each with the archive at this member."""
     # Mode "r|" reads from front to back, as a packed archive must be.
     with _opened(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
         for member in tar:
             # Without this, tarfile keeps all members in memory.
             tar.members = []  # pyright: ignore[reportAttributeAccessIssue]
-            if member.isreg() and member.name.endswith(suffix):
-                file = tar.extractfile(member)
-                yield member.name, file.read() if file else b""
+            yield member, tar
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    return file.read() if file else b""
+
+
+def _end_of_links(link: str, targets: Mapping[str, str]) -> str:
+    """Follow links to links. Return a link again where they form a circle."""
+    seen = set()
+    while link in targets and link not in seen:
+        seen.add(link)
+        link = targets[link]
+    return link
 
 
 def load_npy(path: pathlib.Path) -> np.ndarray:
@@ -208,6 +264,8 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
     # In how many places there are bytes that are not UTF-8, and the line of the first.
     places = first = 0
     number = 1
+    # Old Macs ended lines with carriage returns.
+    returns_end_lines = False
     try:
         lines = content.readlines(BLOCK)
         if lines and lines[0].startswith(UTF16_MARKS):
@@ -215,10 +273,13 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
             content = io.BytesIO(text.encode())
             lines = content.readlines(BLOCK)
         while lines:
-            # Only the first block can begin with a byte order mark.
-            block = b"".join(lines)
+            # A byte order mark lies within a file if several files were joined.
+            block = b"".join(lines).replace(codecs.BOM_UTF8, b"")
             if number == 1:
-                block = block.removeprefix(codecs.BOM_UTF8)
+                lone = block.count(b"\r") - block.count(b"\r\n")
+                returns_end_lines = lone > block.count(b"\n")
+            if returns_end_lines:
+                block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             before, nul, _ = block.partition(b"\0")
             if nul:
                 line = number + before.count(b"\n")
@@ -230,7 +291,7 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
                 text, count = ESCAPED.subn(_as_windows_1252, text)
                 places += count
             yield number, text
-            number += len(lines)
+            number += block.count(b"\n")
             lines = content.readlines(BLOCK)
     except UnicodeError as e:
         raise DataError(
@@ -249,13 +310,13 @@ def _as_windows_1252(escaped: re.Match[str]) -> str:
 
 
 def is_system_file(path: str) -> bool:
-    """Return whether a path with "/" is of a file that an operating system added.
+    """Return whether a path with "/" is hidden or one that a system added.
 
     >>> is_system_file("a/._b.txt"), is_system_file("__MACOSX/b.txt")
     (True, True)
     """
     return any(
-        part.startswith("._") or part.lower() in SYSTEM_NAMES
+        (part.startswith(".") and part.strip(".")) or part.lower() in SYSTEM_NAMES
         for part in path.split("/")
     )
 
@@ -263,8 +324,8 @@ def is_system_file(path: str) -> bool:
 def unpacked_name(name: str) -> str:
     """Return the name of a file without the suffix of its packing."""
     for suffix in SUFFIXES:
-        if name.endswith(suffix):
-            return name.removesuffix(suffix)
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)]
     return name
 
 

@@ -8,9 +8,11 @@ import shutil
 import tempfile
 from collections import Counter
 
+import numpy as np
+
 from lnrepro.data import set_folder, table
 from lnrepro.data.raw_folder import Progress, RawFolder, no_progress
-from lnrepro.data.reader import Content, Reader
+from lnrepro.data.reader import NUMBERS, Content, Reader
 from lnrepro.data.set_folder import COLUMNS, SetFolder
 from lnrepro.data.table import DataDir
 from lnrepro.errors import DataError
@@ -132,7 +134,17 @@ def _write(
             for split, found in content.splits.items()
         }
     facts = dict(content.facts)
-    made = SetFolder(folder, name, reader.version, raw.dataset, by_file, sizes, facts)
+    made = SetFolder(
+        folder,
+        name,
+        reader.version,
+        raw.dataset,
+        by_file,
+        sizes,
+        facts,
+        files=raw.seen.text(),
+    )
+    _check_columns(made, reader, raw.folder)
     counts = Counter(sizes) + Counter(content.counts)
     for what, published in reader.published.items() if raw.official else ():
         if counts[what] != published:
@@ -142,6 +154,30 @@ def _write(
     sealed = made.seal(raw.progress)
     if raw.official and not sealed.sha256.startswith(reader.sha256):
         raise _not_official(raw, "its content has another checksum")
+
+
+def _check_columns(made: SetFolder, reader: Reader, where: pathlib.Path) -> None:
+    """Check the columns of a set that was written.
+
+    Raises:
+      DataError: a number is not in its range, or images have different shapes.
+    """
+    wanted = dict(reader.columns)
+    shapes = {}
+    for split in made.splits:
+        columns = made.columns(split)
+        wanted = dict.fromkeys(columns, NUMBERS) | wanted
+        # Other columns may differ, such as captions of which an image has five or six.
+        if isinstance(image := columns.get("image"), np.ndarray):
+            shapes[split] = image.shape[1:]
+    if len(set(shapes.values())) > 1:
+        raise DataError(
+            f"{where}: images of different shapes: {shapes}; correct the files"
+        )
+    try:
+        made.check(wanted)
+    except DataError as e:
+        raise DataError(f"{where}: {e}; correct the files") from None
 
 
 def _not_official(raw: RawFolder, problem: str) -> DataError:

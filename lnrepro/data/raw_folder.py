@@ -8,14 +8,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from lnrepro.data import files
 from lnrepro.data.files import PLAIN_OR_PACKED, SUFFIXES
 from lnrepro.errors import DataError
+from lnrepro.folders import files_below
 
 # How the names of tar archives end.
 ARCHIVES = (".tar", *(f".tar{suffix}" for suffix in SUFFIXES), ".tgz", ".txz", ".tbz2")
+# Files that are named among those that are left out.
+NAMED = 5
 # Called with what is being done, how much of it is done, and how much there is. The
 # last one is 0 where it is not known.
 Progress = Callable[[str, int, int], None]
@@ -23,6 +27,39 @@ Progress = Callable[[str, int, int], None]
 
 def no_progress(what: str, done: int, total: int) -> None:
     """Report nothing."""
+
+
+@dataclasses.dataclass
+class Files:
+    """What was read of a raw folder, and what was left out.
+
+    Attributes:
+      read: the files that were read.
+      copies: number of those that have the content of another one.
+      left_out: the files that were left out.
+    """
+
+    read: set[str] = dataclasses.field(default_factory=set)
+    copies: int = 0
+    left_out: set[str] = dataclasses.field(default_factory=set)
+
+    def leave_out(self, name: str) -> None:
+        """Count a file as left out, also if it was read."""
+        self.read.discard(name)
+        self.left_out.add(name)
+
+    def text(self) -> str:
+        """Return one line; "" if there was no file."""
+        if not self.read:
+            return ""
+        parts = [f"{len(self.read):,} read"]
+        if self.copies:
+            parts.append(f"{self.copies:,} of them with the content of another one")
+        if self.left_out:
+            names = [ascii(name)[1:-1] for name in sorted(self.left_out)[:NAMED]]
+            more = ", ..." if len(self.left_out) > NAMED else ""
+            parts.append(f"{len(self.left_out):,} left out: {', '.join(names)}{more}")
+        return ", ".join(parts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +73,7 @@ class RawFolder:
       official: whether the files must be the official ones. If not, the set gets
         another name (--as), and other files of the same format are accepted.
       progress: called now and then where reading takes long.
+      seen: counts the files.
     """
 
     dataset: str
@@ -43,6 +81,7 @@ class RawFolder:
     checksums: Mapping[str, str | None]
     official: bool = True
     progress: Progress = no_progress
+    seen: Files = dataclasses.field(default_factory=Files)
 
     def find(
         self, name: str, suffixes: Sequence[str] = ("", *SUFFIXES)
@@ -51,6 +90,7 @@ class RawFolder:
         for suffix in suffixes:
             path = self.folder / (name + suffix)
             if path.exists():
+                self.seen.read.add(name + suffix)
                 return path
         return None
 
@@ -87,13 +127,16 @@ class RawFolder:
     def paths(self, suffix: str, folder: str = ".") -> dict[str, pathlib.Path]:
         """Return the files below a folder, in sorted order.
 
+        Linked folders are followed.
+
         Args:
-          suffix: how their names end, apart from the suffix of a packing.
+          suffix: how their names end, in lower or upper case, apart from the suffix of
+            a packing.
           folder: the folder, within the folder of the set.
 
         Returns:
-          The path of each file by its name: the path below the folder, with "/", and
-          without the suffix of a packing.
+          The path of each file by its name: the path below the folder, with "/", with
+          the suffix in lower case, and without the suffix of a packing.
 
         Raises:
           DataError: a file is there both plain and packed, or its name cannot be
@@ -102,12 +145,17 @@ class RawFolder:
         root = self.folder / folder
         found: dict[str, pathlib.Path] = {}
         # Folders are sorted before what is in them.
-        for path in sorted(root.rglob("*")):
-            name = files.unpacked_name(path.relative_to(root).as_posix())
-            is_other = not name.endswith(suffix) or files.is_system_file(name)
-            if is_other or path.is_dir():
+        for path in files_below(root):
+            below = path.relative_to(root).as_posix()
+            name = _named(files.unpacked_name(below), suffix)
+            where = pathlib.PurePosixPath(folder, below).as_posix()
+            # A link that leads nowhere is an error when it is read.
+            is_other = path.exists() and not path.is_file()
+            if name is None or is_other:
+                self.seen.leave_out(where)
                 continue
             _check_name(name, found, root)
+            self.seen.read.add(where)
             found[name] = path
         return found
 
@@ -117,7 +165,8 @@ class RawFolder:
         """Read all files below a folder, from the disk or else from a tar archive.
 
         Files on the disk come in sorted order, members of an archive in its order. Only
-        members below a folder of the given name are read.
+        members below a folder of the given name are read. Links are followed, those of
+        an archive within it.
 
         Args:
           folder: name of the folder.
@@ -135,24 +184,43 @@ class RawFolder:
         """
         root = self.folder / folder
         if root.is_dir():
-            for name, path in self.paths(suffix, folder).items():
-                yield name, files.read(path)
-            return
-        archive = self._find_archive(root, archives)
+            found = self.paths(suffix, folder)
+            contents = ((name, files.read(path)) for name, path in found.items())
+        else:
+            contents = self._members(folder, self._find_archive(root, archives), suffix)
+        known = set()
+        for name, content in contents:
+            # Equal hashes of different contents are rarer than damaged disks.
+            self.seen.copies += hash(content) in known
+            known.add(hash(content))
+            yield name, content
+
+    def _members(
+        self, folder: str, archive: pathlib.Path, suffix: str
+    ) -> Iterator[tuple[str, bytes]]:
+        """Read the members of an archive below a folder, see `tree`."""
         seen = set()
         for member, content in files.members(archive, suffix):
             # The folder may lie at any depth of the archive.
-            _, found, name = f"/{member}".partition(f"/{folder}/")
-            if found and not files.is_system_file(member):
-                _check_name(name, seen, archive)
-                seen.add(name)
-                yield name, content
+            _, found, below = f"/{member}".partition(f"/{folder}/")
+            if not found:
+                continue
+            name = _named(below, suffix)
+            if name is None or content is None:
+                self.seen.leave_out(member)
+                continue
+            _check_name(name, seen, archive)
+            seen.add(name)
+            self.seen.read.add(member)
+            yield name, content
 
     def _find_archive(
         self, root: pathlib.Path, archives: Collection[str]
     ) -> pathlib.Path:
         for stem in archives:
             if path := self.find(stem, ARCHIVES):
+                # Its members are counted.
+                self.seen.read.discard(path.name)
                 return path
         raise self.missing(
             f"{root}: there is no such folder, and no archive {' or '.join(archives)}"
@@ -168,6 +236,16 @@ class RawFolder:
                 break
         command = f"python scripts/prepare.py {self.dataset} --list"
         return DataError(f"{what}; `{command}` says where to get them")
+
+
+def _named(path: str, suffix: str) -> str | None:
+    """Return the name of a file; None if it is hidden, or has another suffix.
+
+    macOS stores "é" as two characters, unlike other systems and most texts.
+    """
+    if files.is_system_file(path) or not path.lower().endswith(suffix):
+        return None
+    return unicodedata.normalize("NFC", path[: -len(suffix)]) + suffix
 
 
 def _check_name(name: str, known: Collection[str], where: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ files. To add a set, write a module with a reader, and name it in one line of
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import types
 import warnings
@@ -24,6 +25,27 @@ from lnrepro.errors import DataError
 # becomes `Ragged`, also where all lengths happen to be equal. Both hold numbers.
 Column = np.ndarray | Sequence[np.ndarray]
 Columns = Mapping[str, Column]
+
+
+class Values(NamedTuple):
+    """The numbers that a column may hold, which are finite.
+
+    Attributes:
+      least: the smallest one.
+      most: the largest one.
+      whole: whether they are whole numbers.
+    """
+
+    least: float = -math.inf
+    most: float = math.inf
+    whole: bool = False
+
+
+NUMBERS = Values()
+# Word numbers, and counts.
+COUNTS = Values(0, whole=True)
+# Text.
+BYTES = Values(0, 255, whole=True)
 
 
 class Content(NamedTuple):
@@ -62,6 +84,9 @@ class Reader:
       licence: its licence.
       size: number of examples and bytes, as text for people.
       configs: config files of the experiments that can be trained on it.
+      columns: the columns of every split, and the numbers that each may hold. They are
+        checked when a set is prepared, whatever its files are. Further columns may hold
+        any finite numbers.
       files: the name of each official file, without the suffix of a packing, and the
         SHA-256 of its unpacked content, if it is known.
       published: published sizes of splits and other counts, see `Content.counts`. A
@@ -79,6 +104,7 @@ class Reader:
     licence: str = "not stated"
     size: str = "not stated"
     configs: Sequence[str] = ()
+    columns: Mapping[str, Values] = dataclasses.field(default_factory=dict)
     files: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     published: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sha256: str = ""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 from lnrepro.data import ragged
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw_folder import Progress, no_progress
-from lnrepro.data.reader import Columns
+from lnrepro.data.reader import Columns, Values
 from lnrepro.errors import DataError
 
 SET_FILE = "set.json"
@@ -47,6 +48,7 @@ class SetFolder:
       facts: facts of the whole set, such as its vocabulary; {} if it has none.
       sha256: checksum of the content, see `checksum`.
       sizes: size of each file in bytes.
+      files: how many files were read and left out, as text.
     """
 
     folder: pathlib.Path
@@ -58,6 +60,7 @@ class SetFolder:
     facts: Mapping[str, Any]
     sha256: str = ""
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    files: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -86,6 +89,30 @@ class SetFolder:
                 f"{self.name} has no split {split!r}; it has: {', '.join(self.splits)}"
             )
         return ragged.load(self.folder / COLUMNS / split)
+
+    def check(self, wanted: Mapping[str, Values]) -> None:
+        """Check the numbers of columns in all splits.
+
+        Args:
+          wanted: the columns that are needed, and the numbers that each may hold.
+
+        Raises:
+          DataError: a column is missing, or an example has another number.
+        """
+        for split in self.splits:
+            columns = self.columns(split)
+            for name, values in wanted.items():
+                if name not in columns:
+                    raise DataError(
+                        f"{self.name}: the split {split} has no column {name!r}, only "
+                        f"{', '.join(columns)}"
+                    )
+                if wrong := _first_wrong(columns[name], values):
+                    row, number = wrong
+                    raise DataError(
+                        f"{self.name}: {name} of example {row} of {split} is {number}; "
+                        f"{_words(values)} are needed"
+                    )
 
     def checksum(self, progress: Progress = no_progress) -> str:
         """Return the SHA-256 of the content."""
@@ -140,6 +167,45 @@ class SetFolder:
         text = json.dumps(content, ensure_ascii=False, indent=1)
         (self.folder / SET_FILE).write_text(text, encoding="utf-8")
         return sealed
+
+
+def _first_wrong(
+    column: np.ndarray | Ragged, values: Values
+) -> tuple[int, np.generic] | None:
+    """Return the row and the number of the first wrong example; None if there is none.
+
+    Args:
+      column: the examples.
+      values: the numbers that they may hold.
+    """
+    numbers = column.values if isinstance(column, Ragged) else column
+    if not numbers.size:
+        return None
+    # Whole numbers are told by their type.
+    is_wrong_type = values.whole and numbers.dtype.kind == "f"
+    extremes = np.array([numbers.min(), numbers.max()])
+    ragged.forget_pages(numbers)
+    if not is_wrong_type and _are_right(extremes, values).all():
+        return None
+    right = _are_right(numbers, values) & ~np.array(is_wrong_type)
+    first = int(np.argmin(right))
+    row = first // max(1, math.prod(numbers.shape[1:]))
+    if isinstance(column, Ragged):
+        row = int(np.searchsorted(column.offsets, row, side="right")) - 1
+    return row, numbers.reshape(-1)[first]
+
+
+def _are_right(numbers: np.ndarray, values: Values) -> np.ndarray:
+    # No comparison with NaN is true.
+    is_inside = (values.least <= numbers) & (numbers <= values.most)
+    return is_inside & np.isfinite(numbers)
+
+
+def _words(values: Values) -> str:
+    kind = "whole numbers" if values.whole else "finite numbers"
+    if values.most < math.inf:
+        return f"{kind} from {values.least:g} to {values.most:g}"
+    return f"{kind} of at least {values.least:g}" if values.least > -math.inf else kind
 
 
 def _blocks(folder: pathlib.Path) -> Iterator[bytes]:

@@ -150,8 +150,11 @@ def _columns(builder: Any, split: str) -> dict[str, np.ndarray]:
     # Grey images have one channel in TFDS.
     columns = {"image": images[..., 0] if images.shape[-1] == 1 else images}
     if "label" in examples[0]:
-        labels = [example["label"] for example in examples]
-        columns["label"] = np.array(labels, np.int32)
+        labels = np.stack([example["label"] for example in examples])
+        as_int32 = labels.astype(np.int32)
+        # Fractions and large numbers stay, and are refused by their range.
+        same = (as_int32 == labels).all()
+        columns["label"] = as_int32 if same else labels
     return columns
 
 

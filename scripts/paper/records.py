@@ -23,6 +23,7 @@ from lnrepro.engine import json_files, loaded_run, provenance, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import UserError, ended
+from lnrepro.folders import files_below
 
 # Files of several runs end in this.
 SUFFIX = ".runs.jsonl"
@@ -185,7 +186,7 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
 
 def _at_and_below(path) -> Iterator[RecordedRun]:
     """Yield the runs at and below a path, in the order of their names."""
-    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+    for file in [path] if path.is_file() else files_below(path):
         if file.name == "config.json":
             yield from _read(file, file.parent)
         if file.name.endswith(SUFFIX):

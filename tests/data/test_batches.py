@@ -239,6 +239,30 @@ def test_evaluation_counts_every_example_once(columns, batch_size, ordered):
     np.testing.assert_array_equal(row, index)
 
 
+def test_a_process_gets_the_rows_of_its_jax_index(columns, monkeypatch):
+    plan = Plan(N, 8, 1)
+    monkeypatch.setattr("jax.process_index", lambda: 2)
+    monkeypatch.setattr("jax.process_count", lambda: 4)
+    for make, size in ((train_batches, plan), (eval_batches, 8)):
+        wanted = make(columns, size, process=(2, 4))
+        same(take(make(columns, size), 2), take(wanted, 2))
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "rows"),
+    [
+        (10, 4, [0, 3, 6, 9]),
+        (11, 3, [0, 5, 10]),
+        (101, 6, [0, 20, 40, 60, 80, 100]),
+        (3, 5, [0, 1, 2]),
+        (4, None, [0, 1, 2, 3]),
+        (9, 1, [0]),
+    ],
+)
+def test_some_rows_of_all_evenly_spaced(size, count, rows):
+    assert batches.evenly_spaced(size, count).tolist() == rows
+
+
 def first(*args, **kwargs):
     return next(train_batches(*args, process=ALONE, **kwargs))
 

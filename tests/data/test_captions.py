@@ -227,3 +227,15 @@ def test_features_that_are_not_of_unit_length_are_counted_in_one_warning(raw):
 def test_only_the_published_sizes_are_coco(raw, tmp_path):
     with refused("not the official coco_captions: train 4 instead of 113,287; .* --as"):
         data.prepare("coco_captions", raw, tmp_path / "data")
+
+
+def test_features_of_another_size_in_one_split_are_named(raw):
+    write(raw, {"images/10crop/test.npy": npy(np.ones((2, 9), np.float32))})
+    with refused("test.npy: 9 features, but train.npy has 8"):
+        read(COCO_CAPTIONS, raw)
+
+
+def test_marks_of_joined_files_are_in_no_word(raw):
+    lines = as_text(lines_of("train", 4)).encode()
+    write(raw, {"train.txt": lines[:99] + b"\xef\xbb\xbf" + lines[99:]})
+    assert captions_of(read(COCO_CAPTIONS, raw), "train")[0] == lines_of("train", 4)

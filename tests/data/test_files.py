@@ -130,13 +130,40 @@ def test_members_of_an_archive(tmp_path, mode):
     assert list(files.members(path, ".txt")) == [("x/a.txt", b"1")]
 
 
-def test_links_of_an_archive_are_not_followed(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
-            info = tarfile.TarInfo("passwd")
-            info.type, info.linkname = kind, "/etc/passwd"
-            archive.addfile(info)
-    assert read_members(tmp_path / "a.tar") == {}
+def add_link(archive, name, target, kind=tarfile.SYMTYPE):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    archive.addfile(info)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_links_of_an_archive_are_followed_within_it(tmp_path, mode):
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, mode) as archive:
+        add_link(archive, "x/early.txt", "one.txt")
+        for name, content in (("x/one.txt", b"1"), ("x/in/two.txt", b"2")):
+            info = tarfile.TarInfo(name)
+            info.size = 1
+            archive.addfile(info, io.BytesIO(content))
+        add_link(archive, "y/hard.txt", "x/one.txt", tarfile.LNKTYPE)
+        add_link(archive, "y/chain.txt", "../y/hard.txt")
+        add_link(archive, "y/folder", "../x/in")
+        add_link(archive, "x/in/circle", "..")
+        add_link(archive, "z/a.txt", "b.txt")
+        add_link(archive, "z/b.txt", "a.txt")
+        add_link(archive, "z/passwd.txt", "/etc/passwd")
+        add_link(archive, "z/passwd2.txt", "/etc/passwd", tarfile.LNKTYPE)
+        add_link(archive, "z/up.txt", "../../../etc/passwd")
+        add_link(archive, "pipe.txt", "", tarfile.FIFOTYPE)
+    assert dict(files.members(path, ".txt")) == {
+        "x/one.txt": b"1",
+        "x/in/two.txt": b"2",
+        "x/early.txt": b"1",
+        "y/hard.txt": b"1",
+        "y/chain.txt": b"1",
+        "y/folder/two.txt": b"2",
+        **dict.fromkeys(f"z/{n}.txt" for n in ("a", "b", "passwd", "passwd2", "up")),
+    }
 
 
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "cp1252")
@@ -171,6 +198,18 @@ def test_lines_that_are_not_utf8_are_windows_1252_and_named_once():
 def test_lines_end_at_newlines_only():
     text = "a\x0cb\u2028c\x85d\r\ne"
     assert files.decode(text.encode(), "f") == text
+
+
+@pytest.mark.parametrize("block", [1 << 20, 7])
+def test_line_ends_of_old_macs_and_marks_of_joined_files(monkeypatch, block):
+    monkeypatch.setattr(files, "BLOCK", block)
+    old_mac = TEXT.replace("\n", "\r") * 3
+    for text in (old_mac, old_mac + "end\n", "\ufeff" + old_mac):
+        assert files.decode(text.encode(), "f").removesuffix("end\n") == TEXT * 3
+    # A carriage return in a line of other files is no line end.
+    assert files.decode(b"a\rb\nc\nd\r\n", "f") == "a\rb\nc\nd\r\n"
+    joined = f"\ufeff{TEXT}\ufeff{TEXT}".encode()
+    assert files.decode(joined, "f") == TEXT + TEXT
 
 
 def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):

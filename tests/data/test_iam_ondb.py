@@ -1,8 +1,11 @@
 """Parsers of IAM-OnDB, and how forms, lists, texts and strokes come together."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.readers import handwriting
 from lnrepro.data.readers import iam_ondb as iam
 from lnrepro.data.readers.iam_ondb import IAM_ONDB
@@ -246,3 +249,33 @@ def test_wrong_folders_are_named(tmp_path, changes, message):
     write(tmp_path, {name: file for name, file in files.items() if file is not None})
     with refused(message):
         read(IAM_ONDB, tmp_path, official=True)
+
+
+def test_a_text_in_another_alphabet_is_named(tmp_path):
+    for i in range(3):
+        write(tmp_path, form(f"form{i}", ["\N{CYRILLIC SMALL LETTER DE}\u0430", "a 7"]))
+    with pytest.warns(UserWarning, match=r"9 of 15 characters .*\\u0430.* as <other>"):
+        read(IAM_ONDB, tmp_path)
+
+
+def test_names_of_forms_may_be_composed_differently(tmp_path):
+    """macOS stores accents as characters of their own."""
+    forms = [f"jos\N{LATIN SMALL LETTER E WITH ACUTE}{i}" for i in range(3)]
+    for name in forms:
+        for path, content in form(name, ["one"]).items():
+            is_text = path.startswith("ascii")
+            kind = "NFD" if is_text else "NFC"
+            write(tmp_path, {unicodedata.normalize(kind, path): content})
+    listed = unicodedata.normalize("NFD", forms[0])
+    write(tmp_path, {"testset_v.txt": listed})
+    assert list(read_lines(tmp_path)["valid"]) == [f"{forms[0]}-01"]
+
+
+def test_forms_and_files_that_are_not_used_are_counted(tmp_path):
+    write(tmp_path, official() | form("b02", ["x"]) | {"ascii/b03.txt": "CSR:"})
+    write(tmp_path, {"lineStrokes/line.xml": xml(strokes())})
+    raw = RawFolder("iam_ondb", tmp_path, {}, official=False)
+    IAM_ONDB.read(raw)
+    wanted = "ascii/b03.txt, lineStrokes/line.xml, the form b02, which no list has"
+    assert raw.seen.text().startswith("18 read, ")
+    assert raw.seen.text().endswith(f"3 left out: {wanted}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data import ragged, set_folder
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Content, Reader, leave_out
+from lnrepro.data.reader import Content, Reader, Values, leave_out
 from lnrepro.errors import UserError
 from scripts import prepare
 from tests.data import small
@@ -352,3 +353,85 @@ def test_few_examples_are_left_out_and_many_are_an_error():
     with refused("f, line 3: 2 of 199 are empty lines, more th"):
         leave_out("f", "empty lines", ["line 3", "line 9"], 199)
     leave_out("f", "empty lines", [], 0)
+
+
+OWN = {
+    "image": Values(0, 255, whole=True),
+    "label": Values(0, 9, whole=True),
+}
+
+
+def labelled(**of_test):
+    """A set of images with a label each; columns of test may be others or None."""
+    splits = {}
+    for split in ("train", "test"):
+        images = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
+        splits[split] = {"image": images, "label": np.array([9, 0, 3])}
+        if "x" in of_test:
+            splits[split]["x"] = np.zeros(3)
+    splits["test"] |= of_test
+    test = {k: v for k, v in splits["test"].items() if v is not None}
+    return Content(splits | {"test": test})
+
+
+@pytest.mark.parametrize(
+    ("of_test", "message"),
+    [
+        ({}, ""),
+        ({"label": np.array([0, -1, 0])}, "label of example 1 of test is -1; whole nu"),
+        ({"label": np.array([0, 9, 10])}, "label of example 2 of test is 10; .*0 to 9"),
+        ({"label": np.array([0.0, 0.5, 1])}, "label of example 0 .* is 0.0; whole"),
+        ({"label": None}, "the split test has no column 'label', only image"),
+        ({"image": np.full((3, 2, 2), 300)}, "image of example 0 .* is 300; .* 255"),
+        ({"image": np.zeros((3, 2, 3), int)}, r"of different shapes: .*2, 2.*2, 3"),
+        ({"x": np.array([0, 1, np.nan])}, "x of example 2 of test is nan; finite"),
+        ({"x": [np.zeros(2), np.ones(0), [np.nan]]}, "x of example 2 of test is nan"),
+        ({"z": np.zeros(3)}, "the split train has no column 'z', only image, label"),
+    ],
+)  # fmt: skip
+def test_every_column_is_in_its_range_in_all_splits(
+    monkeypatch, tmp_path, of_test, message
+):
+    reader = Reader(title="Own.", read=lambda raw: labelled(**of_test), columns=OWN)
+    for own_name, of_set in ((None, reader), ("mine", dataclasses.replace(reader))):
+        call = functools.partial(
+            data.prepare, "own", tmp_path, tmp_path, own_name=own_name, reader=of_set
+        )
+        if message:
+            with refused(f"{message}.*correct the files"):
+                call()
+            assert not list(tmp_path.iterdir())
+        else:
+            call()
+
+
+@pytest.mark.parametrize("name", sorted(data.TABLE))
+def test_every_reader_states_its_columns(name):
+    reader = data.reader_of(name)
+    assert reader.columns
+    if reader.embedded:
+        opened = data.open_set(name)
+        for split in opened.splits:
+            assert opened.columns(split).keys() >= reader.columns.keys()
+
+
+def test_prepare_stopped_by_sigterm_leaves_nothing(raw, tmp_path):
+    code = """
+        import os, signal, sys
+        from lnrepro.data import preparation
+        from lnrepro.errors import ended
+        from scripts import prepare
+        from tests.data import small
+        def publish(written, final):
+            print([path.name for path in final.parents[1].iterdir()])
+            os.kill(os.getpid(), signal.SIGTERM)
+        preparation._publish = publish
+        prepare.data.TABLE["numbers"] = "tests.data.small:READER"
+        ended(prepare.main, "preparing")
+        """
+    flags = ("numbers", "--raw", raw, "--data_dir", tmp_path / "data", "--as", "mine")
+    stopped = python(code, *flags)
+    out, err = stopped.communicate(timeout=120)
+    assert (stopped.returncode, err) == (128 + 15, "")
+    assert out.startswith("['unfinished-")
+    assert not list((tmp_path / "data").iterdir())

@@ -2,6 +2,8 @@
 
 import gzip
 import hashlib
+import os
+import unicodedata
 
 import pytest
 
@@ -78,3 +80,53 @@ def test_an_official_file_has_its_checksum(tmp_path):
         assert raw.read("file") == CONTENT
     with refused(r"file.gz: checksum differs, .*pass --as NAME"):
         RawFolder("set", tmp_path, WRONG).read("file")
+
+
+def test_linked_folders_are_followed_once(tmp_path):
+    write(tmp_path / "disk", {"c/1.xml": b"linked", "c/d/2.xml": b"deep"})
+    write(tmp_path / "raw", {"lines/a.xml": b"a"})
+    lines = tmp_path / "raw/lines"
+    (lines / "more").symlink_to(tmp_path / "disk/c")
+    (lines / "b.xml").symlink_to("a.xml")
+    (tmp_path / "disk/c/d/circle").symlink_to(tmp_path / "disk")
+    (lines / "back").symlink_to("..")
+    wanted = [("a.xml", b"a"), ("b.xml", b"a"), ("more/1.xml", b"linked")]
+    assert tree(tmp_path / "raw") == [*wanted, ("more/d/2.xml", b"deep")]
+    (lines / "gone.xml").symlink_to("nowhere")
+    with refused(r"gone.xml: cannot be read \(No such file"):
+        tree(tmp_path / "raw")
+
+
+def test_what_was_read_and_left_out_is_counted(tmp_path):
+    accented = unicodedata.normalize("NFD", "jos\N{LATIN SMALL LETTER E WITH ACUTE}")
+    names = {
+        "ONE.XML": b"one",
+        "one (1).xml": b"one",
+        f"{accented}.xml": b"x",
+        ".#one.xml": b"one",
+        ".ipynb_checkpoints/one-checkpoint.xml": b"one",
+        "notes.txt": b"-",
+        "dir.xml/inner.xml": b"inner",
+    }
+    write(tmp_path, {f"lines/{name}": content for name, content in names.items()})
+    os.mkfifo(tmp_path / "lines/pipe.xml")
+    raw = RawFolder("set", tmp_path, {})
+    found = dict(raw.tree("lines", ("lines-all",), ".xml"))
+    composed = unicodedata.normalize("NFC", accented)
+    wanted = {"ONE.xml", "one (1).xml", f"{composed}.xml", "dir.xml/inner.xml"}
+    assert found.keys() == wanted
+    assert raw.seen.text() == (
+        "4 read, 1 of them with the content of another one, 4 left out: "
+        "lines/.#one.xml, lines/.ipynb_checkpoints/one-checkpoint.xml, "
+        "lines/notes.txt, lines/pipe.xml"
+    )
+
+
+def test_members_of_an_archive_are_counted(tmp_path):
+    contents = [("lines/a.xml", b"1"), ("lines/B.XML", b"1"), ("lines/.c.xml", b"2")]
+    tar(tmp_path / "lines-all.tar", contents)
+    raw = RawFolder("set", tmp_path, {})
+    assert dict(raw.tree("lines", ("lines-all",), ".xml")).keys() == {"a.xml", "B.xml"}
+    assert raw.seen.text() == (
+        "2 read, 1 of them with the content of another one, 1 left out: lines/.c.xml"
+    )

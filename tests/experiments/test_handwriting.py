@@ -168,7 +168,8 @@ def test_density_is_stable_and_exact_in_float32_where_the_formula_is_not(x64):
 
 
 def test_draws_have_the_moments_of_the_density(x64):
-    y = jnp.asarray(np.random.RandomState(3).randn(1 + 6))
+    # The correlation, tanh(1.2) = 0.83, is far from sin(1.2) = 0.93 and from 0.
+    y = jnp.array([0.7, 0.0, 0.4, -1.1, 0.3, -0.6, 1.2])
     m = mixture.split(y)
     many = mixture.split(jnp.tile(y, (40_000, 1)))
     drawn = jax.jit(mixture.draw)(jax.random.key(0), many)
@@ -176,10 +177,16 @@ def test_draws_have_the_moments_of_the_density(x64):
     np.testing.assert_allclose(drawn.mean(0), mean, atol=0.03)
     s, rho = np.exp(np.ravel(m.log_sigma)), np.tanh(y[-1])
     covariance = np.outer(s, s) * np.array([[1, rho], [rho, 1]])
-    atol = 0.03 * s.max() ** 2
-    np.testing.assert_allclose(np.cov(drawn[:, :2].T), covariance, atol=atol)
-    sharp = mixture.split(y, bias=2.0)
-    np.testing.assert_allclose(sharp.log_sigma[0], m.log_sigma[0] - 2)
+    np.testing.assert_allclose(np.cov(drawn[:, :2].T), covariance, rtol=0.03)
+
+
+def test_a_bias_sharpens_the_density_as_in_equations_61_and_62(x64):
+    y = np.random.RandomState(4).randn(1 + 6 * 3)
+    pi, _, _, sigma_x, sigma_y, _ = y[1:].reshape(6, 3)
+    sharp = mixture.split(jnp.asarray(y), bias=0.5)
+    wanted = np.exp(1.5 * pi) / np.exp(1.5 * pi).sum()
+    np.testing.assert_allclose(np.exp(sharp.log_pi), wanted)
+    np.testing.assert_allclose(sharp.log_sigma, [sigma_x - 0.5, sigma_y - 0.5])
 
 
 # -- the network

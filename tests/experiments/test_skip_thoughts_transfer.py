@@ -106,6 +106,12 @@ def test_target_and_its_inverse():
     np.testing.assert_allclose(relatedness.expected(distributions), scores)
 
 
+def test_features_are_differences_and_products():
+    u, v = np.array([[1.0, -2.0, 3.0]]), np.array([[4.0, 1.0, 0.5]])
+    found = relatedness.features(u, v)
+    np.testing.assert_array_equal(found, [[3, 3, 2.5, 4, -2, 1.5]])
+
+
 def test_relatedness_learns_what_the_vectors_show_and_nothing_from_noise():
     rng = np.random.RandomState(0)
 

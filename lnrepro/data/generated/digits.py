@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Columns, Content, Reader
+from lnrepro.data.reader import Columns, Content, Reader, Values
+from lnrepro.data.readers import binarized_mnist
+from lnrepro.data.readers.mnist import DIGIT
 
 SOURCE = (
     "https://archive.ics.uci.edu/dataset/80 "
@@ -70,6 +72,7 @@ DIGITS = Reader(
     source=SOURCE,
     licence=LICENCE,
     size="1,437 train, 180 valid, 180 test; nothing to download, 0.1 MB prepared",
+    columns={"image": Values(0, 16, whole=True), "label": DIGIT},
     embedded=True,
 )
 BINARIZED_DIGITS = Reader(
@@ -79,6 +82,7 @@ BINARIZED_DIGITS = Reader(
     source=SOURCE,
     licence=LICENCE,
     size="1,297 train, 250 valid, 250 test; nothing to download, 1.4 MB prepared",
+    columns=binarized_mnist.COLUMNS,
     embedded=True,
 )
 

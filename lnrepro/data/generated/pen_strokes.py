@@ -27,7 +27,7 @@ import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.handwriting import Line, content_of
+from lnrepro.data.readers.handwriting import COLUMNS, Line, content_of
 from lnrepro.data.readers.iam_strokes import joined, offsets
 
 LINES = {"train": 3000, "valid": 200}
@@ -222,5 +222,6 @@ GENERATED_STROKES = Reader(
     ),
     licence="glyphs free to use and share; the lines are generated",
     size="3,000 train, 200 valid; nothing to download, 6 MB prepared",
+    columns=COLUMNS,
     embedded=True,
 )

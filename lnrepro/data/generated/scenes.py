@@ -25,7 +25,7 @@ from lnrepro.data.generated.choices import Choices
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.caption_files import PER_IMAGE, Split
-from lnrepro.data.readers.captions import content_of
+from lnrepro.data.readers.captions import COLUMNS, content_of
 
 EXAMPLES = {"train": 3000, "valid": 500, "test": 500}
 # Pixels in a side of a picture, cells in a side of the grid, pixels in a side of a
@@ -296,5 +296,6 @@ SCENES = Reader(
     source="generated, with a fixed seed",
     licence="the project's own",
     size="3,000 train, 500 valid, 500 test; nothing to download, 27 MB prepared",
+    columns=COLUMNS,
     embedded=True,
 )

@@ -14,7 +14,13 @@ from lnrepro.data.generated import stories
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.book_files import index
-from lnrepro.data.readers.sentences import columns_of_labelled, columns_of_pairs
+from lnrepro.data.readers.books import COLUMNS
+from lnrepro.data.readers.sentences import (
+    LABELLED_COLUMNS,
+    PAIR_COLUMNS,
+    columns_of_labelled,
+    columns_of_pairs,
+)
 
 
 def write_stories(raw: RawFolder, folder: pathlib.Path) -> Content:
@@ -50,6 +56,7 @@ def _labelled_reader(title: str, task: str) -> Reader:
     return _reader(
         title,
         "100 sentences of each of two classes; nothing to download",
+        columns=LABELLED_COLUMNS,
         read=functools.partial(read_labelled, task),
     )
 
@@ -57,12 +64,14 @@ def _labelled_reader(title: str, task: str) -> Reader:
 STORIES = _reader(
     "Generated stories of ten sentences, with recurring characters and places",
     "4,000 stories, 40,000 sentences; nothing to download, 2 MB prepared",
+    columns=COLUMNS,
     write=write_stories,
     configs=("configs/skip_thoughts.py",),
 )
 STORY_SICK = _reader(
     "Generated pairs of sentences, more related if they share topic, mood and more",
     "600 train, 150 trial, 600 test; nothing to download",
+    columns=PAIR_COLUMNS,
     read=read_pairs,
 )
 STORY_MR = _labelled_reader(

@@ -18,7 +18,7 @@ import numpy as np
 
 from lnrepro.data.files import decode
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Content, Reader
+from lnrepro.data.reader import Content, Reader, Values
 from lnrepro.errors import DataError
 
 SIDE = 28
@@ -69,6 +69,8 @@ def parse(content: bytes, where: object) -> np.ndarray:
     return images.reshape(-1, SIDE, SIDE)
 
 
+# A pixel is 0 or 1.
+COLUMNS = {"image": Values(0, 1, whole=True)}
 BINARIZED_MNIST = Reader(
     title="Binarised MNIST: 70,000 images of 28x28 bits, drawn with the grey levels",
     read=read,
@@ -79,6 +81,7 @@ BINARIZED_MNIST = Reader(
         "distributed by H. Larochelle"
     ),
     size="50,000 train, 10,000 valid, 10,000 test; 110 MB to download, 55 MB prepared",
+    columns=COLUMNS,
     files={FILE.format(split): sha256 for split, sha256 in CHECKSUMS.items()},
     sha256="d078bce36cd8dd15",
 )

@@ -35,7 +35,7 @@ import pathlib
 
 from lnrepro.data.files import PLAIN_OR_PACKED, text_blocks
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Content, Reader
+from lnrepro.data.reader import COUNTS, Content, Reader
 from lnrepro.data.readers.book_files import index
 
 FILES = ("books_large_p1.txt", "books_large_p2.txt")
@@ -60,6 +60,7 @@ def write(raw: RawFolder, folder: pathlib.Path) -> Content:
     return index(books, folder / "train", raw.progress)
 
 
+COLUMNS = {"tokens": COUNTS, "triples": COUNTS}
 BOOKCORPUS = Reader(
     title="BookCorpus: 74,004,228 sentences of 11,038 unpublished books, in two files",
     write=write,
@@ -69,6 +70,7 @@ BOOKCORPUS = Reader(
     size=(
         "74,004,228 sentences, about 985 million words; 4.6 GB as text, 5.2 GB prepared"
     ),
+    columns=COLUMNS,
     files=dict.fromkeys(FILES),
     # Zhu et al. (2015), Table 2. The files do not say where a book ends, so the number
     # of books cannot be compared.

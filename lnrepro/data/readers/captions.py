@@ -43,7 +43,15 @@ import numpy as np
 from lnrepro.data import files
 from lnrepro.data.files import load_npy
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Columns, Content, Reader, leave_out
+from lnrepro.data.reader import (
+    COUNTS,
+    NUMBERS,
+    Columns,
+    Content,
+    Reader,
+    Values,
+    leave_out,
+)
 from lnrepro.data.readers.caption_files import (
     PER_IMAGE,
     SPLITS,
@@ -74,6 +82,12 @@ def read(raw: RawFolder) -> Content:
             raise DataError(
                 f"{where}: an array of {features.dtype!s:.40} {features.shape[:5]} "
                 "instead of float32 (images, features); get the official file"
+            )
+        first = images.get("train", features)
+        if features.shape[1] != first.shape[1]:
+            raise DataError(
+                f"{where}: {features.shape[1]} features, but train.npy has "
+                f"{first.shape[1]}; all images need the same number"
             )
         if split not in found:
             found[split] = read_text(raw, stem, len(features))
@@ -195,6 +209,12 @@ def _frequent(captions: ByImage) -> list[str]:
     return list(Vocabulary.of_counts(counts).words)
 
 
+COLUMNS = {
+    "image": NUMBERS,
+    "tokens": COUNTS,
+    "lengths": Values(1, whole=True),
+    "id": Values(whole=True),
+}
 COCO_CAPTIONS = Reader(
     title="MS-COCO images with five captions each, VGG-19 features, Karpathy's split",
     read=read,
@@ -207,6 +227,7 @@ COCO_CAPTIONS = Reader(
     size=(
         "113,287 train, 5,000 valid, 5,000 test images; 1 GB to download, 2 GB prepared"
     ),
+    columns=COLUMNS,
     files=dict.fromkeys(
         (
             "train.txt",

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Content, Reader, leave_out
+from lnrepro.data.reader import BYTES, COUNTS, Content, Reader, leave_out
 from lnrepro.data.readers.question import (
     ENTITY,
     FOLDERS,
@@ -225,6 +225,8 @@ def entity_number(token: str) -> int:
     return int(token.removeprefix("@entity"))
 
 
+# Ranks are stored as bytes.
+COLUMNS = {"passage": COUNTS, "rank": BYTES, "question": COUNTS, "answer": COUNTS}
 CNN = Reader(
     title="CNN news stories and cloze questions about them, with anonymised entities",
     read=read,
@@ -236,6 +238,7 @@ CNN = Reader(
     licence="the stories are CNN's; the questions by Hermann et al. (2015)",
     size="380,298 train, 3,924 valid, 3,198 test; about 1.5 GB prepared",
     # A folder, or an archive such as questions.tar or cnn.tgz.
+    columns=COLUMNS,
     files={"questions": None},
     # Hermann et al. (2015), Table 1.
     published={"train": 380_298, "valid": 3_924, "test": 3_198},

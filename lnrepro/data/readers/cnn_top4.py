@@ -27,7 +27,7 @@ import numpy as np
 from lnrepro.data.files import quoted
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.cnn import Example, content_of, entity_number
+from lnrepro.data.readers.cnn import COLUMNS, Example, content_of, entity_number
 from lnrepro.data.readers.question import ENTITY
 from lnrepro.errors import DataError
 
@@ -163,6 +163,7 @@ CNN_TOP4 = Reader(
     source="http://www.cs.toronto.edu/~rkiros/top4.zip",
     licence="the stories are CNN's; the questions by Hermann et al. (2015)",
     size="380,298 train, 3,924 valid; 130 MB prepared",
+    columns=COLUMNS,
     files=dict.fromkeys(FILES),
     # Hermann et al. (2015), Table 1.
     published={"train": 380_298, "valid": 3_924},

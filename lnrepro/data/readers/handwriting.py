@@ -19,13 +19,14 @@ An example is one line with these features, for T points and U characters:
 from __future__ import annotations
 
 import string
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.reader import Content
+from lnrepro.data.reader import BYTES, Content, Values
 from lnrepro.data.text import as_bytes
 
 SYMBOLS = (
@@ -34,7 +35,18 @@ SYMBOLS = (
     *string.ascii_uppercase,
     *string.ascii_lowercase,
 )
+# Warn of a larger share of characters that are no symbols. In IAM-OnDB it is 0.014.
+MOST_OTHER = 0.05
 NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
+
+
+COLUMNS = {
+    "strokes": Values(),
+    "text": Values(0, len(SYMBOLS) - 1, whole=True),
+    "transcription": BYTES,
+    "id": BYTES,
+    "list": Values(0, 3, whole=True),
+}
 
 
 class Line(NamedTuple):
@@ -73,6 +85,14 @@ def content_of(
         }
         for line in lines:
             other.update(c for c in line.text if c not in NUMBERS)
+    total = sum(len(line.text) for lines in splits.values() for line in lines)
+    if other.total() > MOST_OTHER * total:
+        common = ascii("".join(c for c, _ in other.most_common(9)))
+        warnings.warn(
+            f"{other.total():,} of {total:,} characters are no symbols, such as "
+            f"{common}; the network reads all of them as {SYMBOLS[0]}",
+            stacklevel=2,
+        )
     # Sums over millions of offsets are taken in float64.
     steps = np.concatenate([line.strokes[:, :2] for line in splits["train"]])
     steps = steps.astype(np.float64)

@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +55,7 @@ import numpy as np
 from lnrepro.data.files import decode
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.handwriting import Line, content_of
+from lnrepro.data.readers.handwriting import COLUMNS, Line, content_of
 from lnrepro.data.readers.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.text import plain_punctuation
 from lnrepro.errors import DataError
@@ -78,6 +79,8 @@ def read(raw: RawFolder) -> Content:
     list_of = _read_lists(raw, strokes)
     # Without a list of training forms, all forms are used.
     wanted = list(list_of) if LISTS[0] in list_of.values() else sorted(strokes)
+    for form in strokes.keys() - set(wanted):
+        raw.seen.leave_out(f"the form {form}, which no list has")
     texts = _read_texts(raw, wanted, strokes)
     if not raw.official:
         _add_missing_lists(list_of, sorted(texts))
@@ -116,6 +119,8 @@ def _read_strokes(raw: RawFolder) -> Mapping[str, Strokes]:
         if found := STROKE_FILE.fullmatch(path):
             line = points(content, raw.folder / "lineStrokes" / path)
             strokes[found[1]][int(found[2])] = offsets(line)
+        else:
+            raw.seen.leave_out(f"lineStrokes/{path}")
         raw.progress("reading strokes", i, 0)
     return strokes
 
@@ -144,7 +149,8 @@ def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
         if not raw.official and not raw.find(file):
             continue
         where = raw.path(file)
-        for entry in decode(raw.read(file), where).split():
+        text = unicodedata.normalize("NFC", decode(raw.read(file), where))
+        for entry in text.split():
             known = paths.get(entry, ())
             if len(known) != 1:
                 raise DataError(
@@ -173,6 +179,8 @@ def _read_texts(
       DataError: a form has no text file, or one without corrected lines.
     """
     contents = dict(raw.tree("ascii", ("ascii-all",), ".txt"))
+    for name in contents.keys() - {f"{form}.txt" for form in strokes}:
+        raw.seen.leave_out(f"ascii/{name}")
     texts, skipped = {}, []
     for form in forms:
         where = raw.folder / "ascii" / f"{form}.txt"
@@ -256,6 +264,7 @@ IAM_ONDB = Reader(
         "10,741 train, 1,438 valid; "
         "33 MB to download after registration, 95 MB prepared"
     ),
+    columns=COLUMNS,
     files=dict.fromkeys(
         (
             "lineStrokes-all.tar",

@@ -12,7 +12,8 @@ file with 60,000 images begins like this:
     00 00 7f ff    pixels, row by row
 
 The first 5,000 training images are the split valid, and the other 55,000 are train, as
-in section 6.6 of the paper. test has 10,000 images.
+in section 6.6 of the paper. test has 10,000 images. Own images are divided alike, or
+valid is drawn from all training images if the first ones lack a label.
 
 An example is {"image": [height, width] uint8, "label": [] int32 from 0 to 9}. Pixels
 are not scaled, so they are 0 to 255.
@@ -21,12 +22,14 @@ are not scaled, so they are 0 to 255.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Content, Reader
+from lnrepro.data.reader import BYTES, Content, Reader, Values
+from lnrepro.data.shuffle import permutation
 from lnrepro.errors import DataError
 
 AGAIN = "get the official file"
@@ -39,13 +42,25 @@ def read(raw: RawFolder) -> Content:
 
 
 def divided(train: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """Return the splits train and valid of the columns of the training images."""
+    """Return the splits train and valid of the columns of the training images.
+
+    Warns if the first images lack a label, such as of files that are sorted by label.
+    """
     # A twelfth of 60,000 is the 5,000 of the paper. Own files of other sizes are
     # divided alike, and need one image at least for each part.
-    valid = max(1, len(train["image"]) // 12)
+    count = len(train["image"])
+    is_valid = np.arange(count) < max(1, count // 12)
+    labels = train.get("label", np.zeros(count))
+    if missing := set(labels.tolist()) - set(labels[is_valid].tolist()):
+        warnings.warn(
+            f"the first {is_valid.sum():,} training images have no label "
+            f"{min(missing)}; valid is drawn from all {count:,}",
+            stacklevel=2,
+        )
+        is_valid = is_valid[permutation(0, 0, count)]
     return {
-        "train": {name: column[valid:] for name, column in train.items()},
-        "valid": {name: column[:valid] for name, column in train.items()},
+        "train": {name: column[~is_valid] for name, column in train.items()},
+        "valid": {name: column[is_valid] for name, column in train.items()},
     }
 
 
@@ -53,12 +68,11 @@ def _read_part(raw: RawFolder, part: str) -> dict[str, np.ndarray]:
     """Read the images and labels of a part, "train" or "t10k"."""
     images = _read_idx(raw, f"{part}-images-idx3-ubyte", 3)
     labels = _read_idx(raw, f"{part}-labels-idx1-ubyte", 1)
-    # There are ten digits, so another label means a damaged file.
-    if images.shape != (len(labels), 28, 28) or labels.max() > 9:
+    if images.shape != (len(labels), 28, 28):
         raise DataError(
             f"{raw.folder}/{part}-*: images of shape {images.shape} and {len(labels)} "
-            f"labels from 0 to {labels.max()}; images of 28 x 28 pixels and one label "
-            f"from 0 to 9 for each are needed; {AGAIN}s"
+            f"labels; images of 28 x 28 pixels and one label for each are needed; "
+            f"{AGAIN}s"
         )
     return {"image": images, "label": labels.astype(np.int32)}
 
@@ -105,6 +119,7 @@ CHECKSUMS = {
         "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
     ),
 }
+DIGIT = Values(0, 9, whole=True)
 MNIST = Reader(
     title="MNIST: 70,000 handwritten digits, 28x28",
     read=read,
@@ -118,6 +133,7 @@ MNIST = Reader(
         "commonly distributed under CC BY-SA 3.0"
     ),
     size="55,000 train, 5,000 valid, 10,000 test; 12 MB to download, 55 MB prepared",
+    columns={"image": BYTES, "label": DIGIT},
     files=CHECKSUMS,
     sha256="43f62791fc3ae99c",
 )

@@ -28,7 +28,7 @@ import numpy as np
 
 from lnrepro.data.files import decode, quoted
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Columns, Content, Reader, leave_out
+from lnrepro.data.reader import BYTES, Columns, Content, Reader, Values, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
 
@@ -48,6 +48,10 @@ PAIRS = {
         "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0"
     ),
 }
+
+
+PAIR_COLUMNS = {"a": BYTES, "b": BYTES, "score": Values(1, 5)}
+LABELLED_COLUMNS = {"text": BYTES, "label": Values(0, 1, whole=True)}
 
 
 def columns_of_labelled(rows: Sequence[tuple[str, int]]) -> Columns:
@@ -167,6 +171,7 @@ def _labelled_reader(
         source=source,
         licence=licence,
         size=size,
+        columns=LABELLED_COLUMNS,
         files=checksums,
     )
 
@@ -180,6 +185,7 @@ SICK = Reader(
     ),
     licence="CC BY-NC-SA 3.0 (Marelli et al. 2014)",
     size="4,500 train, 500 trial, 4,927 test; 1.1 MB",
+    columns=PAIR_COLUMNS,
     files=PAIRS,
 )
 MR = _labelled_reader(
