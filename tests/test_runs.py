@@ -11,6 +11,7 @@ import pytest
 from lnrepro import runs
 from lnrepro.engine import report
 from lnrepro.engine.progress import Row
+from scripts.paper import records
 from tests.refused import refused
 from tests.runs import SMOKE, run
 
@@ -56,6 +57,14 @@ def test_a_finished_run(whole, table):
         "state": "finished",
         "step": "44/44",
     }
+
+
+def test_runs_that_are_links_are_found(whole, table, tmp_path):
+    (tmp_path / "linked").symlink_to(whole.parent)
+    (row,) = table(tmp_path)
+    assert row["run"] == "linked/smoke-layer-seed3"
+    (run,) = records.find([tmp_path])
+    assert run.folder == tmp_path / "linked/smoke-layer-seed3"
 
 
 def test_stopped_training_and_unknown(whole, table, tmp_path, monkeypatch):

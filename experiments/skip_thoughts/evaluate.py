@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
+from lnrepro.data.readers.sentences import LABELLED_COLUMNS, PAIR_COLUMNS
 from lnrepro.data.text import Vocabulary, as_texts
 from lnrepro.errors import DataError
 
@@ -40,8 +41,9 @@ OF_LABELS = ("accuracy", "accuracy_std")
 
 
 def transfer_sets(config: ConfigDict) -> list[str]:
-    """Return the transfer sets among `config.evals`."""
-    return [name for name in config.evals if name not in ("neighbours", "baselines")]
+    """Return the transfer sets that `config.evals` evaluates."""
+    names = [name for name, when in config.evals.items() if when != "never"]
+    return [name for name in names if name not in ("neighbours", "baselines")]
 
 
 def is_pairs(name: str, config: ConfigDict) -> bool:
@@ -57,6 +59,33 @@ def is_pairs(name: str, config: ConfigDict) -> bool:
     if name not in data.TABLE:
         name = data.open_set(name, config.data.dir).format
     return name in PAIRS
+
+
+def metrics_of(name: str, config: ConfigDict) -> tuple[str, ...]:
+    """Return the names of the metrics of a transfer set that can be evaluated.
+
+    Raises:
+      DataError: there is no such set, or it does not fit its task.
+    """
+    opened = data.open_set(name, config.data.dir)
+    options = config.transfer
+    try:
+        if is_pairs(name, config):
+            opened.check(PAIR_COLUMNS)
+            return OF_PAIRS
+        opened.check(LABELLED_COLUMNS)
+        _, labels = _labelled(name, config)
+        logistic_regression.folds_of_labels(labels, options.folds, options.seed)
+    except (DataError, logistic_regression.NoFolds) as e:
+        raise _unfit(name, e) from None
+    return OF_LABELS
+
+
+def _unfit(name: str, e: Exception) -> DataError:
+    return DataError(
+        f"the set {name}: {e}; give it more sentences of both labels, 0 and 1, or set "
+        f"config.evals.{name} to never"
+    )
 
 
 def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
@@ -75,7 +104,7 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
       percent over the outer folds for labelled sentences.
 
     Raises:
-      DataError: a fold of the labelled sentences has one label only.
+      DataError: the labelled sentences do not fit the folds.
     """
     options = config.transfer
     if is_pairs(name, config):
@@ -99,11 +128,8 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
         result = logistic_regression.nested_cross_validation(
             vectors, labels, options.folds, options.seed
         )
-    except logistic_regression.OneLabel as e:
-        raise DataError(
-            f"the set {name}: {e}; give it more sentences of the rarer label, or set "
-            f"config.evals.{name} to never"
-        ) from None
+    except logistic_regression.NoFolds as e:
+        raise _unfit(name, e) from None
     return {
         "accuracy": float(result.accuracy.mean()),
         "accuracy_std": float(result.accuracy.std()),

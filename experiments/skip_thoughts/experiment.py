@@ -53,13 +53,6 @@ def make(config: ConfigDict) -> Experiment:
 
     def batches(start_step):
         books = open_books(config)
-        # A transfer set that is missing should stop the run here, and not at its first
-        # evaluation. Embedded sets are prepared here, before checkpoints are written in
-        # the background: TensorFlow Datasets replaces Python's import function for all
-        # threads while it is imported.
-        for name in evaluations.transfer_sets(config):
-            if config.evals[name] != "never":
-                data.fingerprint(name, config.data.dir)
         plan = EqualLengths(
             books.by_length, config.batch_size, config.seed, config.data.buckets
         )
@@ -93,9 +86,7 @@ def make(config: ConfigDict) -> Experiment:
     def scalars(name):
         if name in ("baselines", "neighbours"):
             return None
-        # It raises DataError where there is no such set.
-        is_pairs = evaluations.is_pairs(name, config)
-        return evaluations.OF_PAIRS if is_pairs else evaluations.OF_LABELS
+        return evaluations.metrics_of(name, config)
 
     return Experiment(init, loss, batches, evaluate, UNITS, scalars)
 

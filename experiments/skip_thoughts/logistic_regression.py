@@ -27,8 +27,8 @@ GRID = tuple(2.0**i for i in range(9))
 MAX_STEPS = 2000
 
 
-class OneLabel(ValueError):
-    """The training rows of a fold have one label only."""
+class NoFolds(ValueError):
+    """There are too few rows, or the training rows of a fold have one label only."""
 
 
 class Folds(NamedTuple):
@@ -74,22 +74,53 @@ def folds(count: int, outer: int = 10, seed: int = 1234) -> Folds:
       outer: number of outer folds, and of inner folds for each.
       seed: seed of the shuffle.
     """
-    from sklearn.model_selection import KFold
-
     order = np.arange(count)
     np.random.RandomState(seed).shuffle(order)
-    k_fold, problems = KFold(outer), []
-    outer_folds = list(k_fold.split(order))
-    for rows, _ in outer_folds:
-        inner_folds = k_fold.split(rows)
-        problems += [(rows[train], rows[test]) for train, test in inner_folds]
-    problems = outer_folds + problems
+    problems = _folds_of(np.arange(count), outer)
+    for rows, _ in problems[:outer]:
+        problems += _folds_of(rows, outer)
     # A fold is a mask over all rows, so that all problems share the matrix products.
     masks = np.zeros((2, count, len(problems)), bool)
     for k, fold in enumerate(problems):
         for mask, rows in zip(masks, fold, strict=True):
             mask[rows, k] = True
     return Folds(order, *masks, outer)
+
+
+def _folds_of(rows: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the training and test rows of each fold, as scikit-learn's KFold."""
+    return [
+        (np.setdiff1d(rows, test, assume_unique=True), test)
+        for test in np.array_split(rows, count)
+    ]
+
+
+def folds_of_labels(labels: np.ndarray, outer: int, seed: int) -> Folds:
+    """Make the folds of labelled rows, see `folds`.
+
+    Args:
+      labels: [N], 0 or 1.
+      outer: see `folds`.
+      seed: see `folds`.
+
+    Raises:
+      NoFolds: there are too few rows, or a fold has training rows of one label only.
+    """
+    f = folds(len(labels), outer, seed)
+    if not f.test.any(0).all():
+        raise NoFolds(
+            f"{len(labels)} sentences are too few for {outer} folds, each of which is "
+            f"divided into {outer} folds"
+        )
+    y = np.asarray(labels)[f.order] > 0
+    # scikit-learn refuses rows of one label too.
+    positive = (f.train & y[:, None]).sum(0) / f.train.sum(0)
+    if positive.min() == 0 or positive.max() == 1:
+        raise NoFolds(
+            f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has "
+            "one label only"
+        )
+    return f
 
 
 def nested_cross_validation(
@@ -106,18 +137,11 @@ def nested_cross_validation(
       seed: seed of the shuffle.
 
     Raises:
-      OneLabel: the training rows of a fold have one label only.
+      NoFolds: see `folds_of_labels`.
     """
-    f = folds(len(labels), outer, seed)
+    f = folds_of_labels(labels, outer, seed)
     x = _with_constant(x[f.order])
     y = np.asarray(labels)[f.order] > 0
-    # scikit-learn refuses rows of one label too.
-    positive = (f.train & y[:, None]).sum(0) / f.train.sum(0)
-    if positive.min() == 0 or positive.max() == 1:
-        raise OneLabel(
-            f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has "
-            "one label only"
-        )
     problems = f.train.shape[1]
     accuracy = np.zeros((len(GRID), problems))
     w = np.zeros((x.shape[1], problems), np.float32)

@@ -13,6 +13,7 @@ from PIL import Image
 from lnrepro import data
 from lnrepro.data import tfds_sets
 from lnrepro.data.ragged import Ragged
+from lnrepro.data.reader import Content, Reader
 from scripts import prepare
 from tests.data import idx, small
 from tests.data.reading import refused
@@ -119,6 +120,33 @@ def test_what_is_no_set_of_images_is_refused(tmp_path):
     flags[1] += "/text"
     with refused(r"not a set of images .*KeyError..image"):
         prepare.main(flags)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            np.array([0, 1, -1]),
+            "label of example 2 of test is -1; whole numbers from 0",
+        ),
+        (np.array([0, 1 / 7, 1]), r"label of example \d of .* is 0\..*; whole numbers"),
+        (np.array([0, 2**32, 1]), "label of example 1 of test is 4294967296; whole"),
+        (None, "has no column 'label'"),
+    ],
+)
+def test_labels_that_are_no_digits_are_refused(tmp_path, labels, message):
+    splits = {}
+    for split in ("train", "valid", "test"):
+        splits[split] = {"image": np.zeros((3, 28, 28), np.uint8)}
+        if labels is not None:
+            is_test = split == "test"
+            splits[split]["label"] = labels if is_test else np.abs(labels) % 2
+    reader = Reader(title="Odd.", read=lambda raw: Content(splits))
+    data.prepare("odd", tmp_path, tmp_path, reader=reader)
+    tfds_sets.write(data.open_set("odd", tmp_path), tmp_path / "out")
+    flags = ["mnist", f"--from_tfds={tmp_path / 'out'}", "--as=x"]
+    with refused(message):
+        prepare.main([*flags, f"--data_dir={tmp_path}"])
 
 
 @pytest.mark.parametrize("name", ["digits", "story_mr"])

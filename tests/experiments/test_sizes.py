@@ -3,8 +3,12 @@
 import importlib
 
 import jax
+import numpy as np
 import pytest
 
+from experiments import classification
+from lnrepro import data
+from lnrepro.data.reader import Content, Reader
 from lnrepro.engine import config_file, experiment
 from lnrepro.errors import DataError
 from tests.refused import refused
@@ -140,6 +144,41 @@ def test_sizes_of_other_data_are_named(name, data_dir):
         config = config_of(name, "smoke", **{"data.dir": data_dir, field: value})
         with refused(f"config.{field} = ", config.data.name, error=DataError):
             experiment.check_data_sizes(config)
+
+
+OWN_IMAGES = [
+    ("mnist", {"label": np.arange(6) - 1}, "label of example 0 of train is -1"),
+    ("convnet", {"label": np.arange(6) / 7}, "label of example 0 of train is 0.0"),
+    ("sequential_mnist", {}, "the split train has no column 'label', only image"),
+    ("mnist", {"label": np.arange(6), "image": -1}, "image of example 0 .* is -1"),
+    ("mnist", {"label": np.arange(6) + 6}, "config.model.classes = 10, .* least 12;"),
+    ("draw", {"image": 2}, "image of example 0 of train is 2; .* from 0 to 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "columns", "message"), OWN_IMAGES)
+def test_own_images_that_an_experiment_cannot_take(name, columns, message, tmp_path):
+    """The reader states no ranges. The labels of train are those of valid and test."""
+    split = {"image": np.full((6, 28, 28), columns.get("image", 1))}
+    split |= {"label": columns["label"]} if "label" in columns else {}
+    content = Content(dict.fromkeys(("train", "valid", "test"), split))
+    reader = Reader(title="Own.", read=lambda raw: content)
+    data.prepare("own", tmp_path, tmp_path, reader=reader)
+    changes = {"data.name": "own", "data.dir": str(tmp_path)}
+    with pytest.raises(DataError, match=message):
+        experiment.check_data_sizes(config_of(name, "", **changes))
+
+
+def test_classes_are_counted_in_all_splits(tmp_path):
+    image = np.ones((3, 28, 28), np.uint8)
+    splits = {}
+    for split, last in (("train", 1), ("valid", 2), ("test", 3)):
+        splits[split] = {"image": image, "label": np.array([0, 0, last])}
+    reader = Reader(title="Own.", read=lambda raw: Content(splits))
+    data.prepare("own", tmp_path, tmp_path, reader=reader)
+    changes = {"data.name": "own", "data.dir": str(tmp_path)}
+    sizes = classification.sizes(config_of("mnist", "", **changes))
+    assert sizes["model.classes"].value == 4
 
 
 def test_every_experiment_is_here():

@@ -1,7 +1,5 @@
 """Transfer tasks: folds, logistic regression beside scikit-learn, SICK, encoders."""
 
-import contextlib
-
 import jax
 import numpy as np
 import pytest
@@ -20,9 +18,14 @@ from experiments.skip_thoughts import (
     model,
     relatedness,
 )
+from lnrepro import data
+from lnrepro.data.reader import Content, Reader
+from lnrepro.data.readers.sentences import columns_of_labelled
 from lnrepro.data.text import Vocabulary
+from lnrepro.engine import experiment
 from lnrepro.errors import DataError, UserError
 from tests import oracle
+from tests.refused import refused
 
 WORDS = Vocabulary(("the", "cat", "sat", "did", "n't", "."))
 
@@ -268,10 +271,37 @@ def test_neighbours_and_a_baseline(tmp_path):
 def test_a_missing_transfer_set_is_named_before_training(tmp_path):
     config = config_file.get_config("smoke")
     config.data.dir = str(tmp_path)
-    config.evals = ConfigDict({"sick": "1000000", "mr": "never"})
-    experiment = make(config)
-    with pytest.raises(DataError, match=r"^sick is not prepared"):
-        next(experiment.batches(0))
+    config.evals, config.curves = ConfigDict({"sick": "end", "mr": "never"}), ()
+    exp = make(config)
+    with pytest.raises(UserError, match=r"^config.evals.sick: sick is not prepared"):
+        experiment.check_names(config, exp)
     config.evals.sick = "never"
-    with contextlib.closing(make(config).batches(0)) as batches:
-        assert next(batches)
+    experiment.check_names(config, make(config))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1] * 20, ""),
+        ([0, 1, 2, 3, 4, 5] * 9, "label of example 2 of sentences is 2"),
+        ([0, 1, 0], "3 sentences are too few for "),
+        ([0] * 40, "of 40 sentences, 0 are labelled 1: a fold has one label only"),
+    ],
+)
+def test_a_transfer_set_that_does_not_fit_is_named_before_training(
+    tmp_path, labels, message
+):
+    rows = [(f"text {i}", label) for i, label in enumerate(labels)]
+    own = Reader(
+        title="Own.",
+        read=lambda raw: Content({"sentences": columns_of_labelled(rows)}),
+    )
+    data.prepare("own", tmp_path, tmp_path, reader=own)
+    config = config_file.get_config("smoke")
+    config.data.dir = str(tmp_path)
+    config.evals, config.curves = ConfigDict({"own": "end"}), ()
+    if message:
+        with refused(message, "the set own", "config.evals.own to never"):
+            experiment.check_names(config, make(config))
+    else:
+        experiment.check_names(config, make(config))
