@@ -87,7 +87,8 @@ GUTENBERG = {
     "save_every": 50,
     "evals": {"valid": "250"},
 }
-EMBEDDED = {
+# What all variants with generated stories share.
+STORIES = {
     "data": {
         "name": "news_stories",
         "train_examples": 4000,
@@ -105,12 +106,20 @@ EMBEDDED = {
     },
     "optimizer": {"learning_rate": 1e-3},
     "batch_size": 32,
+}
+# Only the default.
+EMBEDDED = {
     "steps": 2500,
     "log_every": 50,
     "save_every": 250,
     "evals": {"valid": "250"},
 }
-SMALL = {"steps": 7500}
+SMALL = {
+    "steps": 7500,
+    "log_every": 50,
+    "save_every": 250,
+    "evals": {"valid": "250"},
+}
 SMOKE = {
     "model": {"units": 8, "statistics_steps": 40},
     "steps": 4,
@@ -120,11 +129,11 @@ SMOKE = {
     "evaluation_questions": 20,
 }
 VARIANTS = {
-    "": (PAPER, EMBEDDED),
+    "": (PAPER, STORIES, EMBEDDED),
     "paper": (PAPER,),
     "gutenberg": (PAPER, GUTENBERG),
-    "small": (PAPER, EMBEDDED, SMALL),
-    "smoke": (PAPER, EMBEDDED, SMOKE),
+    "small": (PAPER, STORIES, SMALL),
+    "smoke": (PAPER, STORIES, SMOKE),
 }
 HELP = {
     "data.vocabulary": "words with a vector of their own",
