@@ -1,5 +1,7 @@
 """The numbers that the paper prints, and the data they were measured on."""
 
+from lnrepro import data
+
 # Table 2. Mean over 5 folds of 1,000 images. None where the paper prints none.
 TABLE_2_DATA = "MS-COCO, VGG-19"
 TABLE_2_COLUMNS = (
@@ -40,13 +42,14 @@ TABLE_3 = {
     "the paper's + LN, 1.7M": (0.858, 0.788, 0.270, 79.4, 83.1, 93.7, 89.3),
 }
 
-# Fingerprints of official data sets, as `lnrepro.data.fingerprint` gives them. A run on
-# other data of the same name does not compare with the paper. Sets that are not listed
-# are identified by their name, which only files with the official checksums get.
+# Fingerprints of official data sets, where their readers know them. A run on other data
+# of the same name does not compare with the paper. Sets that are not listed are
+# identified by their name, which only files that are proved to be official get.
+_READERS = {name: data.reader_of(name) for name in data.TABLE}
 FINGERPRINTS = {
-    "mnist": "mnist/1.0.0/43f62791fc3ae99c",
-    "binarized_mnist": "binarized_mnist/1.0.0/d078bce36cd8dd15",
-    "iam_ondb": "iam_ondb/1.0.0/07f2ff4037766602",
+    name: f"{name}/{reader.version}/{reader.sha256}"
+    for name, reader in _READERS.items()
+    if reader.sha256
 }
 
 # Data sets whose numbers can be compared with the paper's.

@@ -85,7 +85,7 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
     if reader.embedded:
         state = "prepares itself at first use"
     if data.prepared(name, data_dir):
-        state, where = data.fingerprint(name, data_dir), f"  prepared  {place}"
+        state, where = data.open_set(name, data_dir).fingerprint, f"  prepared  {place}"
     print(f"{name}  {state}")
     print(f"  what      {reader.title}")
     print(f"  source    {reader.source}")

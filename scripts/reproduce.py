@@ -118,7 +118,7 @@ def _missing_data(config) -> str:
     transfer = [name for name in resolved.evals if name in data.TABLE]
     for name in (resolved.data.name, *transfer):
         try:
-            data.fingerprint(name, resolved.data.dir)
+            data.open_set(name, resolved.data.dir)
         except UserError as e:
             return str(e)
     return ""

@@ -31,7 +31,7 @@ RULES = {
     ),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": (
-        {"data", "checks", "errors", "optional"},
+        {"data", "checks", "errors", "folders", "optional"},
         {"flax", "optax", "tensorflow", "pickle"},
     ),
     "lnrepro/engine": (
@@ -41,9 +41,10 @@ RULES = {
     # The ground floor, which data sets, trainer and scripts stand on.
     "lnrepro/checks.py": ({"errors"}, {"jax", "flax", "optax"}),
     "lnrepro/errors.py": (set(), {"jax", "flax", "optax"}),
+    "lnrepro/folders.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/optional.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/main.py": ({"engine", "checks", "errors"}, {"flax"}),
-    "lnrepro/runs.py": ({"engine", "checks", "errors"}, {"flax"}),
+    "lnrepro/runs.py": ({"engine", "checks", "errors", "folders"}, {"flax"}),
     "experiments": (
         {
             "checks",
@@ -51,7 +52,6 @@ RULES = {
             "engine.evaluation",
             "engine.experiment",
             "engine.inputs",
-            "engine.resident",
             "engine.loaded_run",
             "linen",
             "functional",

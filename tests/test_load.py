@@ -146,7 +146,7 @@ def test_an_export_is_the_run(small, exported):
 def test_the_card_says_what_it_is(small, exported):
     card = (exported / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: lnrepro\n")
-    assert f"`{data.fingerprint('digits', small.parent / 'data')}`" in card
+    assert f"`{data.open_set('digits', small.parent / 'data').fingerprint}`" in card
     assert data.reader_of("digits").licence in card
     # Nothing of this machine is in the export.
     for path in exported.iterdir():

@@ -98,7 +98,7 @@ def make(config: ConfigDict) -> Experiment:
     def evaluate_attention(vars):
         # The pictures show questions of the evaluation during training.
         columns, _ = questions("valid")
-        words = data.facts(spec.name, spec.dir)["words"]
+        words = data.open_set(spec.name, spec.dir).facts["words"]
         read = functools.partial(attention_and_choice, vars)
         examples = pictures.read_examples(config, columns, words, read)
         caption = f"{spec.name} (valid), norm {config.norm}"

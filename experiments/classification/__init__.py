@@ -13,11 +13,10 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.checks import Size
-from lnrepro.data.batches import Plan, eval_batches
+from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.reader import COUNTS, Values
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
-from lnrepro.engine.resident import train_batches
 
 # Numbers of an evaluation of a split.
 SCALARS = ("nll", "error")
@@ -97,13 +96,13 @@ def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Expe
     mean_metrics = evaluation.mean_over_examples(metrics)
 
     def batches(start_step):
-        columns = data.open_config(config.data, "train")
+        columns = data.open_set(config.data.name, config.data.dir).columns("train")
         plan = Plan(len(columns["label"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, split):
         # Every image of the split counts once; the last batch is padded and masked.
-        columns = data.open_config(config.data, split)
+        columns = data.open_set(config.data.name, config.data.dir).columns(split)
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 

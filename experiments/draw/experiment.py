@@ -7,10 +7,9 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.checks import check_at_least
-from lnrepro.data.batches import Plan, eval_batches
+from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.engine.evaluation import mean_over_examples, scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
-from lnrepro.engine.resident import train_batches
 
 from . import evaluate as evaluations
 from . import pictures
@@ -52,20 +51,19 @@ def make(config: ConfigDict) -> Experiment:
         return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
 
     def batches(start_step):
-        columns = data.open_config(config.data, "train")
+        columns = data.open_set(config.data.name, config.data.dir).columns("train")
         plan = Plan(len(columns["image"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, name):
         if name == "final":
             return evaluate_final(vars)
-        examples = eval_batches(
-            data.open_config(config.data, name), config.eval_batch_size
-        )
+        columns = data.open_set(config.data.name, config.data.dir).columns(name)
+        examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(with_data_name(mean_bounds(vars, examples)))
 
     def evaluate_final(vars):
-        columns = data.open_config(config.data, "test")
+        columns = data.open_set(config.data.name, config.data.dir).columns("test")
         # The estimate takes `importance_samples` passes over each image, so it may be
         # of a part.
         selected = select(columns, config.importance_examples)

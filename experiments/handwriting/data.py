@@ -79,9 +79,8 @@ def open_lines(config: ConfigDict, split: str) -> Lines:
     Raises:
       DataError: the set is missing.
     """
-    columns = data.open_config(config.data, split)
-    facts = data.facts(config.data.name, config.data.dir)
-    return Lines(columns, facts, config.model.steps)
+    opened = data.open_set(config.data.name, config.data.dir)
+    return Lines(opened.columns(split), opened.facts, config.model.steps)
 
 
 # Fields of the config that the data set determines, see `sizes`.

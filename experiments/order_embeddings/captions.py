@@ -28,7 +28,7 @@ class Captions:
         """Use the columns of a split. Warn if some captions are too long.
 
         Args:
-          columns: the columns from `data.open_columns`.
+          columns: the columns of the split.
           vocabulary: number of word ids. Larger ids become <unk>.
           longest: number of steps of the longest caption, including the end token.
             Longer captions are cut.

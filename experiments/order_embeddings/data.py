@@ -40,9 +40,8 @@ def open_split(config: ConfigDict, split: str) -> Split:
     Raises:
       DataError: the set is missing.
     """
-    spec = config.data
-    columns = data.open_config(spec, split)
-    words = number_of_words(data.facts(spec.name, spec.dir))
+    opened = data.open_set(config.data.name, config.data.dir)
+    columns, words = opened.columns(split), number_of_words(opened.facts)
     return Split(columns, Captions(columns, words, config.buckets[-1]))
 
 

@@ -93,7 +93,7 @@ def make(config: ConfigDict) -> Experiment:
         # The picture shows one fold, whose error matrix fits into the memory.
         captions = embeddings.captions[: split.captions.starts[fold]]
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
-        facts = data.facts(config.data.name, config.data.dir)
+        facts = data.open_set(config.data.name, config.data.dir).facts
         picture = retrievals(matrix, split, facts, config.data.name)
         return Evaluation(scores, {"retrievals": picture})
 

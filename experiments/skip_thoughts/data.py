@@ -33,7 +33,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     Raises:
       DataError: the set is missing.
     """
-    facts = data.facts(config.data.name, config.data.dir)
+    facts = data.open_set(config.data.name, config.data.dir).facts
     # The words, the end token and the unknown word.
     most = len(facts["words"]) + 2
     # Steps of the longest sentence of which there is a whole batch, with the end token.

@@ -173,14 +173,14 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
 
 
 def _labelled(name: str, config: ConfigDict) -> tuple[list[str], np.ndarray]:
-    columns: Any = data.open_columns(name, "sentences", config.data.dir)
+    columns: Any = data.open_set(name, config.data.dir).columns("sentences")
     return as_texts(columns["text"]), np.array(columns["label"])
 
 
 def _related(
     name: str, part: str, config: ConfigDict
 ) -> tuple[list[str], list[str], np.ndarray]:
-    columns: Any = data.open_columns(name, part, config.data.dir)
+    columns: Any = data.open_set(name, config.data.dir).columns(part)
     return as_texts(columns["a"]), as_texts(columns["b"]), np.array(columns["score"])
 
 
@@ -191,11 +191,10 @@ def neighbours(encode: Encode, config: ConfigDict) -> str:
       encode: the encoder.
       config: the config of the run.
     """
-    columns = data.open_columns(config.data.name, "train", config.data.dir)
+    opened = data.open_set(config.data.name, config.data.dir)
     # All words of the books, also those that the model does not know.
-    words = data.facts(config.data.name, config.data.dir)["words"]
-    vocabulary = Vocabulary(words)
-    tokens = columns["tokens"]
+    vocabulary = Vocabulary(opened.facts["words"])
+    tokens = opened.columns("train")["tokens"]
     candidates = [
         " ".join(vocabulary.decode(tokens[i]))
         for i in evenly_spaced(len(tokens), CANDIDATES)

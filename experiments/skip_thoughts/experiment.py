@@ -81,7 +81,7 @@ def make(config: ConfigDict) -> Experiment:
         return scalars
 
     def facts():
-        return data.facts(config.data.name, config.data.dir)
+        return data.open_set(config.data.name, config.data.dir).facts
 
     def scalars(name):
         if name in ("baselines", "neighbours"):

@@ -78,10 +78,10 @@ class Triples:
         Raises:
           DataError: the set is not prepared, or its books have fewer words.
         """
-        columns: Any = data.open_columns(name, "train", data_dir)
-        facts = data.facts(name, data_dir)
-        vocabulary_of(facts, vocabulary)
-        by_length = facts["triples_by_length"]
+        opened = data.open_set(name, data_dir)
+        columns: Any = opened.columns("train")
+        vocabulary_of(opened.facts, vocabulary)
+        by_length = opened.facts["triples_by_length"]
         return cls(columns["tokens"], columns["triples"], by_length, vocabulary)
 
     def __len__(self) -> int:

@@ -1,9 +1,10 @@
 """Data sets by name.
 
     from lnrepro import data
-    columns = data.open_columns("mnist", "train")
-    columns["image"]           # (55000, 28, 28) uint8
-    data.fingerprint("mnist")  # "mnist/1.0.0/43f6...": name, version, checksum
+    opened = data.open_set("mnist")
+    opened.columns("train")["image"]  # (55000, 28, 28) uint8
+    opened.fingerprint                # "mnist/1.0.0/43f6...": name, version, checksum
+    opened.facts                      # facts of the whole set, such as its vocabulary
 
 There are four concepts:
 
@@ -23,13 +24,7 @@ Reading columns needs NumPy only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
 from lnrepro.data.preparation import prepare
-from lnrepro.data.ragged import Ragged
 from lnrepro.data.set_folder import SetFolder, open_folder
 from lnrepro.data.table import (
     TABLE,
@@ -45,11 +40,7 @@ __all__ = [
     "TABLE",
     "DataError",
     "data_root",
-    "facts",
-    "fingerprint",
     "folder_of",
-    "open_columns",
-    "open_config",
     "open_set",
     "prepare",
     "prepared",
@@ -92,40 +83,3 @@ def prepared(name: str, data_dir: DataDir = None) -> bool:
       DataError: there is no such set, or it is damaged.
     """
     return open_folder(folder_of(name, data_dir)) is not None
-
-
-def open_columns(
-    name: str, split: str, data_dir: DataDir = None
-) -> dict[str, np.ndarray | Ragged]:
-    """Open a split as columns, see `SetFolder.columns`."""
-    return open_set(name, data_dir).columns(split)
-
-
-def open_config(spec: Any, split: str) -> dict[str, np.ndarray | Ragged]:
-    """Open the columns of a split of the set that a config states.
-
-    Args:
-      spec: `config.data`, with the fields name, dir and train_examples.
-      split: such as "train".
-
-    Raises:
-      DataError: as for `open_columns`, or the config states another size.
-    """
-    opened = open_set(spec.name, spec.dir)
-    columns, size = opened.columns(split), opened.splits[split]
-    if split == "train" and size != spec.train_examples:
-        raise DataError(
-            f"config.data.train_examples = {spec.train_examples}, but {spec.name} has "
-            f"{size}"
-        )
-    return columns
-
-
-def fingerprint(name: str, data_dir: DataDir = None) -> str:
-    """Return "name/version/checksum" of a prepared set."""
-    return open_set(name, data_dir).fingerprint
-
-
-def facts(name: str, data_dir: DataDir = None) -> Mapping[str, Any]:
-    """Return facts of a whole prepared set, such as its vocabulary; {} if none."""
-    return open_set(name, data_dir).facts

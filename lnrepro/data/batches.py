@@ -1,6 +1,6 @@
 """Batches of examples, for training and for evaluation.
 
-    columns = data.open_columns("mnist", "train")
+    columns = data.open_set("mnist").columns("train")
     plan = Plan(size=55_000, batch_size=128, seed=0)  # 429 batches in an epoch
     with train_batches(columns, plan, start_step=0) as stream:
         batch = next(stream)       # {"image": (128, 28, 28), "label": (128,)}
@@ -25,11 +25,9 @@ Shapes: B batch, T bucket length, N examples of the split.
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,9 +35,9 @@ import numpy as np
 from lnrepro import optional
 from lnrepro.data.plan import Plan
 from lnrepro.data.ragged import Ragged
+from lnrepro.data.stream import Batch, Stream
 from lnrepro.errors import UserError
 
-Batch = dict[str, np.ndarray]
 # Length to which each padded feature is padded; None is the bucket of a plan's batch.
 Pad = Mapping[str, int | None]
 NO_PADDING: Pad = types.MappingProxyType({})
@@ -67,51 +65,6 @@ class Source(Protocol):
 Data = Mapping[str, np.ndarray | Ragged] | Source
 
 
-class Stream(Iterator[Batch], contextlib.AbstractContextManager):
-    """Iterator over batches, which can also return several batches stacked.
-
-    Close it or use it in a `with` statement, so that its background thread ends.
-    """
-
-    def __init__(self, blocks: Any):
-        """Wrap an iterator over blocks: stacked batches, {name: [batches, B, ...]}."""
-        self._blocks = blocks
-        self._ready: collections.deque[Batch] = collections.deque()
-
-    def __next__(self) -> Batch:
-        return {name: v[0] for name, v in self.take(1).items()}
-
-    def take(self, n: int) -> Batch:
-        """Return the next n batches, stacked: arrays [n, B, ...].
-
-        Raises:
-          UserError: the batches differ in length.
-        """
-        while len(self._ready) < n:
-            block = next(self._blocks)
-            for i in range(_size(block)):
-                self._ready.append({name: v[i] for name, v in block.items()})
-        batches = [self._ready.popleft() for _ in range(n)]
-        stacked = {}
-        for name in batches[0]:
-            arrays = [batch[name] for batch in batches]
-            if len({v.shape for v in arrays}) > 1:
-                raise UserError(
-                    "batches of different lengths cannot be stacked; set "
-                    "config.steps_per_call to 1"
-                )
-            # A single batch is not copied.
-            stacked[name] = np.stack(arrays) if n > 1 else arrays[0][None]
-        return stacked
-
-    def close(self) -> None:
-        """Stop the background thread."""
-        self._blocks.close()
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
 def train_batches(
     data: Data,
     plan: Plan,
@@ -122,6 +75,9 @@ def train_batches(
     process: tuple[int, int] | None = None,
 ) -> Stream:
     """Return the endless stream of the batches of a plan.
+
+    Where one accelerator trains on columns of arrays that fit, they are gathered there,
+    see `lnrepro.data.resident`. The batches are the same.
 
     Args:
       data: columns, or a source.
@@ -141,6 +97,12 @@ def train_batches(
         raise UserError(
             f"the plan is for {plan.size} examples and the data has {_size(data)}"
         )
+    is_plain = not pad and transform is None and process is None
+    if is_plain and isinstance(data, Mapping):
+        from lnrepro.data import resident
+
+        if resident.helps(data):
+            return resident.Resident(data, plan, start_step)
     # This process's rows of every batch.
     part = _share(plan.batch_size, process)
     # Batches of different lengths cannot be stacked in a block.

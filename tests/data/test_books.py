@@ -19,8 +19,8 @@ def prepare(root, texts):
     """Prepare books, by their names. Return the columns and the facts."""
     write(root / "raw", {f"{name}.txt": text for name, text in texts.items()})
     data.prepare("bookcorpus", root / "raw", root / "data", own_name="books")
-    columns = data.open_columns("books", "train", root / "data")
-    return columns, data.facts("books", root / "data")
+    columns = data.open_set("books", root / "data").columns("train")
+    return columns, data.open_set("books", root / "data").facts
 
 
 def random_book(rng):
@@ -86,8 +86,8 @@ def test_blocks_packing_and_folders_do_not_show(
         content[f"{name}/book.txt.gz"] = gzip.compress(text.encode())
     write(tmp_path / "raw", content)
     data.prepare("bookcorpus", tmp_path / "raw", tmp_path, own_name="books")
-    fingerprint = data.fingerprint("books", shelf[0])
-    assert data.fingerprint("books", tmp_path) == fingerprint
+    fingerprint = data.open_set("books", shelf[0]).fingerprint
+    assert data.open_set("books", tmp_path).fingerprint == fingerprint
 
 
 def test_odd_lines(tmp_path):

@@ -31,7 +31,7 @@ def root(tmp_path_factory):
 
 @pytest.mark.parametrize("name", FINGERPRINTS)
 def test_embedded_sets_are_the_same_everywhere(name, root):
-    assert data.fingerprint(name, root) == f"{name}/1.0.0/{FINGERPRINTS[name]}"
+    assert data.open_set(name, root).fingerprint == f"{name}/1.0.0/{FINGERPRINTS[name]}"
 
 
 def test_every_embedded_set_has_its_fingerprint_here():

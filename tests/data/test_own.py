@@ -68,7 +68,7 @@ def test_the_script_lists_and_prepares(flags, tmp_path, capsys):
     assert not (root / "numbers").exists()
     small.write(root / "raw" / "numbers")
     prepare.main(["numbers", flags])
-    fingerprint = data.fingerprint("numbers", root)
+    fingerprint = data.open_set("numbers", root).fingerprint
     out = capsys.readouterr().out
     assert f"{fingerprint} is prepared in {root / 'numbers'}" in out
     assert "  files: 2 read\n" in out

@@ -126,17 +126,17 @@ def test_columns_that_are_none(monkeypatch, tmp_path, columns, message):
 def test_unknown_names(numbers, raw, tmp_path):
     message = r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digi"
     with refused(message):
-        data.open_columns("minst", "train")
+        data.open_set("minst").columns("train")
     with refused(r"no data set is called '\.\./mnist'"):
         data.folder_of("../mnist")
     data.prepare("numbers", raw, tmp_path)
     with refused("has no split 'dev'; it has: train, test"):
-        data.open_columns("numbers", "dev", tmp_path)
+        data.open_set("numbers", tmp_path).columns("dev")
 
 
 def test_a_set_that_is_missing_names_the_command(tmp_path):
     with refused(r"mnist is not prepared in .*scripts/prepare.py mnist --raw DIR"):
-        data.open_columns("mnist", "train", tmp_path)
+        data.open_set("mnist", tmp_path).columns("train")
 
 
 def test_preparing_again_changes_nothing(numbers, raw, tmp_path):
@@ -188,11 +188,11 @@ def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys):
     folder = data.prepare("numbers", raw, tmp_path)
     flags = ["numbers", "--verify", f"--data_dir={tmp_path}"]
     prepare.main(flags)
-    fingerprint = data.fingerprint("numbers", tmp_path)
+    fingerprint = data.open_set("numbers", tmp_path).fingerprint
     assert f"{fingerprint}: the content of {folder} is" in capsys.readouterr().out
     path = folder / "columns/train/digits.npy"
     path.write_bytes(path.read_bytes().replace(b"1000", b"1001"))
-    data.open_columns("numbers", "train", tmp_path)
+    data.open_set("numbers", tmp_path).columns("train")
     with pytest.raises(UserError, match="damaged, its content has another checksum"):
         prepare.main(flags)
 
@@ -200,14 +200,14 @@ def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys):
 def test_the_error_for_a_data_dir_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     with refused(r"digits: cannot write to .*LNREPRO_DATA"):
-        data.open_columns("digits", "train", tmp_path / "file")
+        data.open_set("digits", tmp_path / "file").columns("train")
 
     def full(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(np, "save", full)
     with refused(r"digits: cannot write to .*No space left on"):
-        data.open_columns("digits", "train", tmp_path)
+        data.open_set("digits", tmp_path).columns("train")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -243,7 +243,7 @@ def test_a_killed_process_leaves_no_prepared_set(numbers, raw, tmp_path):
     assert list(tmp_path.glob("unfinished-*/set/columns/*/*"))
     assert not data.prepared("numbers", tmp_path)
     data.prepare("numbers", raw, tmp_path)
-    assert len(data.open_columns("numbers", "train", tmp_path)["value"]) == 5
+    assert len(data.open_set("numbers", tmp_path).columns("train")["value"]) == 5
 
 
 @pytest.mark.slow
@@ -251,13 +251,13 @@ def test_processes_that_start_together_share_one_preparation(tmp_path):
     first_use = """
         import sys
         from lnrepro import data
-        columns = data.open_columns("digits", "train", sys.argv[1])
-        print(len(columns["label"]), data.fingerprint("digits", sys.argv[1]))
+        opened = data.open_set("digits", sys.argv[1])
+        print(len(opened.columns("train")["label"]), opened.fingerprint)
         """
     outputs = {
         output(process) for process in [python(first_use, tmp_path) for _ in range(3)]
     }
-    assert outputs == {f"1437 {data.fingerprint('digits', tmp_path)}"}
+    assert outputs == {f"1437 {data.open_set('digits', tmp_path).fingerprint}"}
     assert [path.name for path in (tmp_path / "digits").iterdir()] == ["1.0.0"]
 
 
@@ -272,7 +272,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path):
         from lnrepro.data import batches
         for name in data.TABLE:
             data.reader_of(name)
-        columns = data.open_columns("story_mr", "sentences", sys.argv[1])
+        columns = data.open_set("story_mr", sys.argv[1]).columns("sentences")
         seen = [heavy()]
         next(batches.train_batches(columns, batches.Plan(200, 4, 0), pad={"text": 99}))
         seen.append(heavy())

@@ -109,7 +109,8 @@ def test_a_set_of_tfds_is_the_set_of_the_official_files(
     monkeypatch.setattr(small, "MNIST", reader, raising=False)
     monkeypatch.setitem(data.TABLE, "mnist", "tests.data.small:MNIST")
     prepare.main(flags)
-    assert data.fingerprint("mnist", tmp_path) == f"mnist/1.0.0/{reader.sha256}"
+    found = data.open_set("mnist", tmp_path)
+    assert found.fingerprint == f"mnist/1.0.0/{reader.sha256}"
 
 
 def test_what_is_no_set_of_images_is_refused(tmp_path):

@@ -57,7 +57,7 @@ def diverge(run):
 @pytest.mark.parametrize("module", [mnist, convnet])
 def test_classes_are_those_of_the_evaluation(module, data_dir, tmp_path):
     run = trained(module, data_dir, tmp_path / "run", **{"evals.test": "end"})
-    columns = data.open_columns(run.config.data.name, "test", data_dir)
+    columns = data.open_set(run.config.data.name, data_dir).columns("test")
     probabilities = run.probabilities(columns["image"])
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
     classes = run.classify(columns["image"])
@@ -103,7 +103,7 @@ def test_embeddings_are_those_of_the_evaluation(data_dir, tmp_path, caplog):
         batch_size=8,
         buckets=Buckets(config),
     )
-    facts = data.facts(config.data.name, data_dir)
+    facts = data.open_set(config.data.name, data_dir).facts
     words = Vocabulary([*facts["words"], *facts["dev_words"]])
     texts = [" ".join(words.decode(split.captions.ids(i))) for i in range(40)]
     captions = run.embed_captions(texts)
@@ -173,8 +173,8 @@ def test_answers_are_those_of_the_evaluation(norm, data_dir, tmp_path, caplog):
     changes = {"norm": norm, "data.sentences": 2}
     run = trained(attentive_reader, data_dir, tmp_path / "run", **changes)
     config = run.config
-    words = data.facts(config.data.name, data_dir)["words"]
-    whole = data.open_columns(config.data.name, "valid", data_dir)
+    words = data.open_set(config.data.name, data_dir).facts["words"]
+    whole = data.open_set(config.data.name, data_dir).columns("valid")
     columns, reader = reader_data.open_split(config, "valid"), Reader(config)
     for k in range(6):
         one = reader_data.select(columns, np.array([k]))

@@ -168,7 +168,7 @@ def test_packing_and_files_of_a_system_make_no_difference(name, packing, tmp_pat
     for kind, files in (("plain", SETS[name]), ("packed", packed)):
         raw = write(tmp_path / f"raw-{kind}", files)
         data.prepare(name, raw, tmp_path / kind, own_name="own")
-        prints.add(data.fingerprint("own", tmp_path / kind))
+        prints.add(data.open_set("own", tmp_path / kind).fingerprint)
     assert len(prints) == 1
 
 

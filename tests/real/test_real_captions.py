@@ -35,13 +35,13 @@ def test_a_folder_of_all_of_flickr30k(real_data, tmp_path):
         features = np.full((rows[stem], 10), 10**-0.5, np.float32)
         np.save(raw / "images" / "10crop" / f"{stem}.npy", features)
     data.prepare("coco_captions", raw, tmp_path / "data", own_name="flickr30k")
-    assert data.fingerprint("flickr30k", tmp_path / "data") == (
+    assert data.open_set("flickr30k", tmp_path / "data").fingerprint == (
         "flickr30k/1.0.0/3110fcc3fa3388d2"
     )
-    facts = data.facts("flickr30k", tmp_path / "data")
+    facts = data.open_set("flickr30k", tmp_path / "data").facts
     assert len(facts["words"]) == 19_407
     assert facts["words"][:5] == ["a", "in", "the", "on", "and"]
-    train = data.open_columns("flickr30k", "train", tmp_path / "data")
+    train = data.open_set("flickr30k", tmp_path / "data").columns("train")
     message = r"1427 of 145,000 captions are longer than 29 words"
     with pytest.warns(UserWarning, match=message):
         captions = Captions(train, 2 + len(facts["words"]), 30)

@@ -68,10 +68,10 @@ def test_questions_over_novels(real_data, tmp_path):
     raw = real_data / "gutenberg_cloze"
     data.prepare("cnn", raw, tmp_path, own_name="gutenberg_cloze")
     assert time.process_time() - start < 120
-    assert data.fingerprint("gutenberg_cloze", tmp_path) == (
+    assert data.open_set("gutenberg_cloze", tmp_path).fingerprint == (
         "gutenberg_cloze/1.0.0/dbda17b4ff616a60"
     )
-    facts = data.facts("gutenberg_cloze", tmp_path)
+    facts = data.open_set("gutenberg_cloze", tmp_path).facts
     assert [facts["counts"][s]["questions"] for s in ("train", "valid", "test")] == [
         30_000,
         1_500,

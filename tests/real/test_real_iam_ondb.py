@@ -61,7 +61,7 @@ def test_a_line_becomes_a_picture_of_itself(real_data):
 def test_official_files_prepare_and_read_back(real_data, tmp_path):
     # 177 texts have no strokes.
     data.prepare("iam_ondb", real_data / "iam-ondb", tmp_path)
-    facts = data.facts("iam_ondb", tmp_path)
+    facts = data.open_set("iam_ondb", tmp_path).facts
     assert facts["lines"] == {
         "trainset": 5364,
         "testset_v": 1438,
@@ -72,7 +72,8 @@ def test_official_files_prepare_and_read_back(real_data, tmp_path):
     np.testing.assert_allclose(facts["mean"], [8.18, 0.11], atol=5e-3)
     np.testing.assert_allclose(facts["std"], [41.95, 37.12], atol=5e-3)
     train, valid = (
-        data.open_columns("iam_ondb", split, tmp_path) for split in ("train", "valid")
+        data.open_set("iam_ondb", tmp_path).columns(split)
+        for split in ("train", "valid")
     )
     assert (len(train["id"]), len(valid["id"])) == (10_741, 1438)
     steps = train["strokes"].values
@@ -85,6 +86,6 @@ def test_official_files_prepare_and_read_back(real_data, tmp_path):
     assert (round(points.mean()), np.median(points), points.max()) == (628, 620, 1940)
     assert round((points >= 501).mean(), 2) == 0.76
     assert round((train["text"].values == 0).mean(), 3) == 0.014
-    assert data.fingerprint("iam_ondb", tmp_path).startswith(
+    assert data.open_set("iam_ondb", tmp_path).fingerprint.startswith(
         "iam_ondb/1.0.0/07f2ff4037766602"
     )

@@ -13,7 +13,7 @@ TEST_COUNTS = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 def test_official_mnist(real_data, tmp_path):
     data.prepare("mnist", real_data / "mnist", tmp_path)
     train, valid, test = (
-        data.open_columns("mnist", split, tmp_path)
+        data.open_set("mnist", tmp_path).columns(split)
         for split in ("train", "valid", "test")
     )
     assert [len(split["label"]) for split in (train, valid, test)] == [
@@ -35,4 +35,6 @@ def test_official_mnist(real_data, tmp_path):
     # of MNIST.
     assert valid["label"][:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
 
-    assert data.fingerprint("mnist", tmp_path) == "mnist/1.0.0/43f62791fc3ae99c"
+    assert (
+        data.open_set("mnist", tmp_path).fingerprint == "mnist/1.0.0/43f62791fc3ae99c"
+    )

@@ -21,7 +21,7 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_official_classification_sets(real_data, tmp_path, name):
     data.prepare(name, real_data / "sentence_classification", tmp_path)
-    columns = data.open_columns(name, "sentences", tmp_path)
+    columns = data.open_set(name, tmp_path).columns("sentences")
     texts, labels = as_texts(columns["text"]), columns["label"]
     positive, negative = COUNTS[name]
     assert (int(labels.sum()), len(texts)) == (positive, positive + negative)
@@ -39,7 +39,7 @@ def test_official_classification_sets(real_data, tmp_path, name):
 def test_official_sick(real_data, tmp_path):
     data.prepare("sick", real_data / "sick", tmp_path)
     for split, count in {"train": 4500, "trial": 500, "test": 4927}.items():
-        columns = data.open_columns("sick", split, tmp_path)
+        columns = data.open_set("sick", tmp_path).columns(split)
         a, b = as_texts(columns["a"]), as_texts(columns["b"])
         scores = columns["score"]
         assert len(a) == len(b) == len(scores) == count
@@ -55,8 +55,11 @@ def test_novels(real_data, tmp_path):
         tar.extractall(tmp_path / "raw", filter="data")
     (raw,) = (tmp_path / "raw").iterdir()
     data.prepare("bookcorpus", raw, tmp_path, own_name="gutenberg")
-    assert data.fingerprint("gutenberg", tmp_path) == "gutenberg/1.0.0/0033bf0039ba4752"
-    facts = data.facts("gutenberg", tmp_path)
+    assert (
+        data.open_set("gutenberg", tmp_path).fingerprint
+        == "gutenberg/1.0.0/0033bf0039ba4752"
+    )
+    facts = data.open_set("gutenberg", tmp_path).facts
     assert (facts["books"], facts["lines"], facts["empty_lines_left_out"]) == (
         19,
         214_263,

@@ -132,4 +132,4 @@ def test_books_of_the_same_name_in_several_folders_are_kept_apart(tmp_path):
     assert (out / "a/walk.txt").read_text() == "it rains .\n" * 3
     assert (out / "b/walk.txt").read_text() == "it snows .\n" * 3
     data.prepare("bookcorpus", out, tmp_path, own_name="walks")
-    assert data.facts("walks", tmp_path)["books"] == 2
+    assert data.open_set("walks", tmp_path).facts["books"] == 2

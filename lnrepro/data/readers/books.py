@@ -25,8 +25,8 @@ Typographic quotation marks, dashes and spaces become those of ASCII, see
 `lnrepro.data.text`. Files in which most full stops are attached to a word, as in raw
 files of Project Gutenberg, are refused: scripts/convert_books.py converts them.
 
-`data.facts` contains the words in the order of their ids and the number of triples of
-each length.
+`SetFolder.facts` contains the words in the order of their ids and the number of triples
+of each length.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ An example is an image with these features:
 
 Word id 0 is the end token and 1 is an unknown word. The words of the training captions
 follow by frequency, none is left out. After them come the words that occur only in the
-first 1,000 validation images. The authors' vocabulary contains both. `data.facts` has
-"words", "dev_words", and "not_unit", the number of images in each split whose features
-do not have unit length. If an image has another number of captions than five,
+first 1,000 validation images. The authors' vocabulary contains both. `SetFolder.facts`
+has "words", "dev_words", and "not_unit", the number of images in each split whose
+features do not have unit length. If an image has another number of captions than five,
 "captions_per_image" has the smallest and the largest number.
 """
 

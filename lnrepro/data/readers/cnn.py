@@ -12,7 +12,7 @@ An example has these features, for T tokens in the passage and S in the question
     answer    [] int32: word id
 
 Id 0 is padding, the next ids are the entities, and the other words follow by frequency.
-`data.facts` contains:
+`SetFolder.facts` contains:
 
     words     the word of each id
     entities  number of entities

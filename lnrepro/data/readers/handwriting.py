@@ -9,7 +9,7 @@ An example is one line with these features, for T points and U characters:
     id             ASCII bytes, such as "a01-000u-01"
     list           index in LISTS of iam_ondb.py
 
-`data.facts` contains:
+`SetFolder.facts` contains:
 
     mean, std  of dx and dy in the training lines
     symbols    the symbols

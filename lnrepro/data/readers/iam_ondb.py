@@ -35,7 +35,7 @@ all forms that no list has are for training, and one in ten of them is for valid
 Forms with other numbers of lines than of stroke files are left out.
 
 An example is a line as handwriting.py describes it. Its strokes are int32, or float32
-if coordinates have decimals. `data.facts` also contains:
+if coordinates have decimals. `SetFolder.facts` also contains:
 
     skipped    forms that were left out for other numbers of lines than of stroke files
     lines      number of lines of each list
@@ -279,4 +279,5 @@ IAM_ONDB = Reader(
     # testset_t, 3,859 of testset_f, and 1,438 of testset_v. Forms: the lists of the
     # task IAM-OnDB-t1 have 775, 216, 544 and 192.
     published={"train": 10_741, "valid": 1_438, "forms": 1_727},
+    sha256="07f2ff4037766602",
 )

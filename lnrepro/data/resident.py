@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from lnrepro.data import batches
-from lnrepro.data.batches import Plan, Stream
+from lnrepro.data.plan import Plan
+from lnrepro.data.stream import Stream
 
 # Larger data sets stay on the host.
 LARGEST_BYTES = 2**30
@@ -28,7 +28,7 @@ class Resident(Stream):
       step: number of the next batch.
     """
 
-    def __init__(self, columns: Mapping[str, np.ndarray], plan: Plan, start_step: int):
+    def __init__(self, columns: Mapping[str, Any], plan: Plan, start_step: int):
         """Describe the batches. The data set is copied to the device by the first one.
 
         Args:
@@ -56,28 +56,12 @@ def _gather(columns, rows):
     return {name: column[rows] for name, column in columns.items()}
 
 
-def train_batches(
-    columns: Mapping[str, np.ndarray], plan: Plan, *, start_step: int = 0
-) -> Stream:
-    """Return the endless batches of a plan, from the device where that helps.
-
-    That is where one accelerator trains and the data set takes at most `LARGEST_BYTES`.
-
-    Args:
-      columns: arrays [N, ...].
-      plan: which rows each batch holds.
-      start_step: number of the first batch.
-
-    Raises:
-      UserError: see `data.batches.train_batches`.
-    """
-    if _helps(columns):
-        return Resident(columns, plan, start_step)
-    return batches.train_batches(columns, plan, start_step=start_step)
-
-
-def _helps(columns: Mapping[str, Any]) -> bool:
+def helps(columns: Mapping[str, Any]) -> bool:
+    """Return whether one accelerator trains, and columns take at most LARGEST_BYTES."""
     # The memory of a CPU is where the data set is already.
-    has_one_accelerator = jax.default_backend() != "cpu" and jax.device_count() == 1
+    if jax.default_backend() == "cpu" or jax.device_count() > 1:
+        return False
+    if not all(isinstance(column, np.ndarray) for column in columns.values()):
+        return False
     n_bytes = sum(column.nbytes for column in columns.values())
-    return has_one_accelerator and n_bytes <= LARGEST_BYTES
+    return n_bytes <= LARGEST_BYTES

@@ -6,16 +6,17 @@ import jax
 import numpy as np
 import pytest
 
-from lnrepro.data import batches
+from lnrepro.data import batches, resident
 from lnrepro.data.batches import Plan
-from lnrepro.engine import config_file, resident, train
+from lnrepro.data.ragged import Ragged
+from lnrepro.engine import config_file, train
 from lnrepro.engine.train_step import take
 from tests.engine.toy import assert_same_bits, final_state
 
 
 @pytest.fixture
 def on_device(monkeypatch):
-    monkeypatch.setattr(resident, "_helps", lambda columns: True)
+    monkeypatch.setattr(resident, "helps", lambda columns: True)
 
 
 def columns(size=23):
@@ -25,7 +26,7 @@ def columns(size=23):
 
 
 def stream(seed, start_step=2):
-    return resident.train_batches(
+    return batches.train_batches(
         columns(), Plan(23, 5, seed=seed), start_step=start_step
     )
 
@@ -34,7 +35,7 @@ def test_batches_equal_those_of_the_host_across_epochs(on_device):
     ours = stream(3)
     plan = Plan(23, 5, seed=3)
     assert isinstance(ours, resident.Resident)
-    with batches.train_batches(columns(), plan, start_step=2) as theirs:
+    with batches.train_batches(columns(), plan, start_step=2, process=(0, 1)) as theirs:
         for n in (1, 4, 3):
             batch, expected = take(ours, n), take(theirs, n)
             assert all(isinstance(x, jax.Array) for x in batch.values())
@@ -44,10 +45,23 @@ def test_batches_equal_those_of_the_host_across_epochs(on_device):
         next(ours)
 
 
+def test_what_is_padded_or_transformed_stays_on_the_host(on_device):
+    plan = Plan(23, 5, seed=3)
+    ragged = Ragged(np.arange(23), np.arange(24))
+    for options in (
+        {"data": {"x": ragged}, "pad": {"x": 1}},
+        {"data": columns(), "transform": lambda rows, draws: rows},
+        {"data": [{"x": i} for i in range(23)]},
+    ):
+        with batches.train_batches(**options, plan=plan) as found:
+            assert not isinstance(found, resident.Resident)
+    assert not resident.helps({"x": ragged})
+
+
 def test_a_run_ends_with_the_same_bits(tmp_path, monkeypatch):
     config = config_file.read("configs/mnist.py:smoke", ["--config.epochs=1.0"])
     train.train(config, tmp_path / "host")
-    monkeypatch.setattr(resident, "_helps", lambda columns: True)
+    monkeypatch.setattr(resident, "helps", lambda columns: True)
     train.train(config, tmp_path / "device")
     assert_same_bits(
         final_state(tmp_path / "host", config).state,

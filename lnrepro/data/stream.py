@@ -1,0 +1,62 @@
+"""A stream of batches, which are made in blocks of several.
+
+Shapes: B batch.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lnrepro.errors import UserError
+
+Batch = dict[str, np.ndarray]
+
+
+class Stream(Iterator[Batch], contextlib.AbstractContextManager):
+    """Iterator over batches, which can also return several batches stacked.
+
+    Close it or use it in a `with` statement, so that its background thread ends.
+    """
+
+    def __init__(self, blocks: Any):
+        """Wrap an iterator over blocks: stacked batches, {name: [batches, B, ...]}."""
+        self._blocks = blocks
+        self._ready: collections.deque[Batch] = collections.deque()
+
+    def __next__(self) -> Batch:
+        return {name: v[0] for name, v in self.take(1).items()}
+
+    def take(self, n: int) -> Batch:
+        """Return the next n batches, stacked: arrays [n, B, ...].
+
+        Raises:
+          UserError: the batches differ in length.
+        """
+        while len(self._ready) < n:
+            block = next(self._blocks)
+            for i in range(len(next(iter(block.values())))):
+                self._ready.append({name: v[i] for name, v in block.items()})
+        batches = [self._ready.popleft() for _ in range(n)]
+        stacked = {}
+        for name in batches[0]:
+            arrays = [batch[name] for batch in batches]
+            if len({v.shape for v in arrays}) > 1:
+                raise UserError(
+                    "batches of different lengths cannot be stacked; set "
+                    "config.steps_per_call to 1"
+                )
+            # A single batch is not copied.
+            stacked[name] = np.stack(arrays) if n > 1 else arrays[0][None]
+        return stacked
+
+    def close(self) -> None:
+        """Stop the background thread."""
+        self._blocks.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
