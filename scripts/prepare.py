@@ -27,6 +27,7 @@ from typing import Any
 from lnrepro import data
 from lnrepro.data.files import PLAIN_OR_PACKED
 from lnrepro.data.raw_folder import Progress
+from lnrepro.data.set_folder import open_folder
 from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
@@ -84,8 +85,8 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
     state, where = "not prepared", f"  goes to   {place}"
     if reader.embedded:
         state = "prepares itself at first use"
-    if data.prepared(name, data_dir):
-        state, where = data.open_set(name, data_dir).fingerprint, f"  prepared  {place}"
+    if opened := open_folder(place):
+        state, where = opened.fingerprint, f"  prepared  {place}"
     print(f"{name}  {state}")
     print(f"  what      {reader.title}")
     print(f"  source    {reader.source}")
@@ -111,8 +112,8 @@ def prepare(args: argparse.Namespace) -> None:
     if args.own_name and not given:
         raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
     # A prepared set is never overwritten.
-    if not args.own_name and data.prepared(name, args.data_dir):
-        place = data.folder_of(name, args.data_dir)
+    place = data.folder_of(name, args.data_dir)
+    if not args.own_name and open_folder(place):
         state = f"{name} is prepared already; to prepare it again, first remove {place}"
         if given:
             raise UserError(f"{given} was not read: {state}, or pass --as OWN_NAME")

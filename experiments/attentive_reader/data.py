@@ -111,7 +111,7 @@ def open_split(config: ConfigDict, split: str) -> Columns:
       UserError: texts are longer than the last bucket.
     """
     spec = config.data
-    stored = data.open_set(spec.name, spec.dir).columns(split)
+    stored = data.open_columns(spec.name, split, spec.dir)
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
     columns["passage"] = _first_sentences(stored, spec.sentences)
     for name in TEXTS:

@@ -96,13 +96,13 @@ def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Expe
     mean_metrics = evaluation.mean_over_examples(metrics)
 
     def batches(start_step):
-        columns = data.open_set(config.data.name, config.data.dir).columns("train")
+        columns = data.open_columns(config.data.name, "train", config.data.dir)
         plan = Plan(len(columns["label"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, split):
         # Every image of the split counts once; the last batch is padded and masked.
-        columns = data.open_set(config.data.name, config.data.dir).columns(split)
+        columns = data.open_columns(config.data.name, split, config.data.dir)
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 

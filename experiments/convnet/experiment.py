@@ -46,7 +46,7 @@ def make(config: ConfigDict) -> Experiment:
         )
 
     def evaluate_border(vars):
-        columns = data.open_set(config.data.name, config.data.dir).columns("test")
+        columns = data.open_columns(config.data.name, "test", config.data.dir)
         # Every process of a multi-process run takes all images, because the maps are
         # small and are drawn once.
         examples = eval_batches(columns, config.eval_batch_size, process=(0, 1))

@@ -51,19 +51,19 @@ def make(config: ConfigDict) -> Experiment:
         return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
 
     def batches(start_step):
-        columns = data.open_set(config.data.name, config.data.dir).columns("train")
+        columns = data.open_columns(config.data.name, "train", config.data.dir)
         plan = Plan(len(columns["image"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, name):
         if name == "final":
             return evaluate_final(vars)
-        columns = data.open_set(config.data.name, config.data.dir).columns(name)
+        columns = data.open_columns(config.data.name, name, config.data.dir)
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(with_data_name(mean_bounds(vars, examples)))
 
     def evaluate_final(vars):
-        columns = data.open_set(config.data.name, config.data.dir).columns("test")
+        columns = data.open_columns(config.data.name, "test", config.data.dir)
         # The estimate takes `importance_samples` passes over each image, so it may be
         # of a part.
         selected = select(columns, config.importance_examples)

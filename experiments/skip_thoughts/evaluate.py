@@ -173,14 +173,14 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
 
 
 def _labelled(name: str, config: ConfigDict) -> tuple[list[str], np.ndarray]:
-    columns: Any = data.open_set(name, config.data.dir).columns("sentences")
+    columns: Any = data.open_columns(name, "sentences", config.data.dir)
     return as_texts(columns["text"]), np.array(columns["label"])
 
 
 def _related(
     name: str, part: str, config: ConfigDict
 ) -> tuple[list[str], list[str], np.ndarray]:
-    columns: Any = data.open_set(name, config.data.dir).columns(part)
+    columns: Any = data.open_columns(name, part, config.data.dir)
     return as_texts(columns["a"]), as_texts(columns["b"]), np.array(columns["score"])
 
 

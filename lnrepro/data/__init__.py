@@ -24,7 +24,10 @@ Reading columns needs NumPy only.
 
 from __future__ import annotations
 
+import numpy as np
+
 from lnrepro.data.preparation import prepare
+from lnrepro.data.ragged import Ragged
 from lnrepro.data.set_folder import SetFolder, open_folder
 from lnrepro.data.table import (
     TABLE,
@@ -41,9 +44,9 @@ __all__ = [
     "DataError",
     "data_root",
     "folder_of",
+    "open_columns",
     "open_set",
     "prepare",
-    "prepared",
     "raw_folder",
     "reader_of",
 ]
@@ -72,14 +75,8 @@ def open_set(name: str, data_dir: DataDir = None) -> SetFolder:
     return opened
 
 
-def prepared(name: str, data_dir: DataDir = None) -> bool:
-    """Return whether a set is prepared.
-
-    Args:
-      name: the set.
-      data_dir: the folder of all prepared sets.
-
-    Raises:
-      DataError: there is no such set, or it is damaged.
-    """
-    return open_folder(folder_of(name, data_dir)) is not None
+def open_columns(
+    name: str, split: str, data_dir: DataDir = None
+) -> dict[str, np.ndarray | Ragged]:
+    """Open a split as columns, see `open_set` and `SetFolder.columns`."""
+    return open_set(name, data_dir).columns(split)

@@ -1,6 +1,6 @@
 """Batches of examples, for training and for evaluation.
 
-    columns = data.open_set("mnist").columns("train")
+    columns = data.open_columns("mnist", "train")
     plan = Plan(size=55_000, batch_size=128, seed=0)  # 429 batches in an epoch
     with train_batches(columns, plan, start_step=0) as stream:
         batch = next(stream)       # {"image": (128, 28, 28), "label": (128,)}

@@ -19,7 +19,7 @@ def prepare(root, texts):
     """Prepare books, by their names. Return the columns and the facts."""
     write(root / "raw", {f"{name}.txt": text for name, text in texts.items()})
     data.prepare("bookcorpus", root / "raw", root / "data", own_name="books")
-    columns = data.open_set("books", root / "data").columns("train")
+    columns = data.open_columns("books", "train", root / "data")
     return columns, data.open_set("books", root / "data").facts
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import table
+from lnrepro.data import set_folder, table
 from lnrepro.data.reader import Content, Reader
 from scripts import prepare
 from tests.data import small
@@ -40,9 +40,9 @@ def test_an_entry_point_names_a_reader(tmp_path, monkeypatch):
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
     assert data.reader_of("constant") is CONSTANT
-    assert not data.prepared("constant", tmp_path)
+    assert not set_folder.open_folder(data.folder_of("constant", tmp_path))
     data.prepare("constant", data_dir=tmp_path)
-    assert data.prepared("constant", tmp_path)
+    assert set_folder.open_folder(data.folder_of("constant", tmp_path))
 
 
 @pytest.fixture

@@ -126,17 +126,17 @@ def test_columns_that_are_none(monkeypatch, tmp_path, columns, message):
 def test_unknown_names(numbers, raw, tmp_path):
     message = r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digi"
     with refused(message):
-        data.open_set("minst").columns("train")
+        data.open_columns("minst", "train")
     with refused(r"no data set is called '\.\./mnist'"):
         data.folder_of("../mnist")
     data.prepare("numbers", raw, tmp_path)
     with refused("has no split 'dev'; it has: train, test"):
-        data.open_set("numbers", tmp_path).columns("dev")
+        data.open_columns("numbers", "dev", tmp_path)
 
 
 def test_a_set_that_is_missing_names_the_command(tmp_path):
     with refused(r"mnist is not prepared in .*scripts/prepare.py mnist --raw DIR"):
-        data.open_set("mnist", tmp_path).columns("train")
+        data.open_columns("mnist", "train", tmp_path)
 
 
 def test_preparing_again_changes_nothing(numbers, raw, tmp_path):
@@ -146,7 +146,7 @@ def test_preparing_again_changes_nothing(numbers, raw, tmp_path):
     assert file.stat().st_mtime_ns == before
     # A folder without its description is no set.
     file.unlink()
-    assert not data.prepared("numbers", tmp_path)
+    assert not set_folder.open_folder(data.folder_of("numbers", tmp_path))
     data.prepare("numbers", raw, tmp_path)
     assert file.read_bytes() == whole
     assert [path.name for path in (tmp_path / "numbers").iterdir()] == ["1.0.0"]
@@ -177,7 +177,7 @@ def test_a_damaged_set_names_the_file_and_the_remedy(
     message = f"{folder}: damaged, .*{problem}; remove it and prepare it again"
     for use in (
         lambda: data.open_set("mine", tmp_path),
-        lambda: data.prepared("mine", tmp_path),
+        lambda: set_folder.open_folder(data.folder_of("mine", tmp_path)),
         lambda: data.prepare("numbers", raw, tmp_path, own_name="mine"),
     ):
         with refused(message):
@@ -192,7 +192,7 @@ def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys):
     assert f"{fingerprint}: the content of {folder} is" in capsys.readouterr().out
     path = folder / "columns/train/digits.npy"
     path.write_bytes(path.read_bytes().replace(b"1000", b"1001"))
-    data.open_set("numbers", tmp_path).columns("train")
+    data.open_columns("numbers", "train", tmp_path)
     with pytest.raises(UserError, match="damaged, its content has another checksum"):
         prepare.main(flags)
 
@@ -200,14 +200,14 @@ def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys):
 def test_the_error_for_a_data_dir_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     with refused(r"digits: cannot write to .*LNREPRO_DATA"):
-        data.open_set("digits", tmp_path / "file").columns("train")
+        data.open_columns("digits", "train", tmp_path / "file")
 
     def full(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(np, "save", full)
     with refused(r"digits: cannot write to .*No space left on"):
-        data.open_set("digits", tmp_path).columns("train")
+        data.open_columns("digits", "train", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -241,9 +241,9 @@ def test_a_killed_process_leaves_no_prepared_set(numbers, raw, tmp_path):
     killed.communicate(timeout=120)
     assert killed.returncode == -9
     assert list(tmp_path.glob("unfinished-*/set/columns/*/*"))
-    assert not data.prepared("numbers", tmp_path)
+    assert not set_folder.open_folder(data.folder_of("numbers", tmp_path))
     data.prepare("numbers", raw, tmp_path)
-    assert len(data.open_set("numbers", tmp_path).columns("train")["value"]) == 5
+    assert len(data.open_columns("numbers", "train", tmp_path)["value"]) == 5
 
 
 @pytest.mark.slow
@@ -272,7 +272,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path):
         from lnrepro.data import batches
         for name in data.TABLE:
             data.reader_of(name)
-        columns = data.open_set("story_mr", sys.argv[1]).columns("sentences")
+        columns = data.open_columns("story_mr", "sentences", sys.argv[1])
         seen = [heavy()]
         next(batches.train_batches(columns, batches.Plan(200, 4, 0), pad={"text": 99}))
         seen.append(heavy())
@@ -306,7 +306,7 @@ def test_only_the_official_content_has_the_name_of_the_set(
     other = small.write(tmp_path / "other", test="8 8 8")
     with refused(message):
         data.prepare("numbers", other, tmp_path / "data")
-    assert not data.prepared("numbers", tmp_path / "data")
+    assert not set_folder.open_folder(data.folder_of("numbers", tmp_path / "data"))
     data.prepare("numbers", other, tmp_path / "data", own_name="mine")
     found = data.open_set("mine", tmp_path / "data")
     assert found.splits["test"] == 3
@@ -314,13 +314,13 @@ def test_only_the_official_content_has_the_name_of_the_set(
         numbers(sha256=found.sha256[:16])
     whole = other if "sha256" in proof else raw
     data.prepare("numbers", whole, tmp_path / "data")
-    assert data.prepared("numbers", tmp_path / "data")
+    assert set_folder.open_folder(data.folder_of("numbers", tmp_path / "data"))
 
 
 def test_own_files_get_a_name_of_their_own(numbers, raw, tmp_path):
     data.prepare("numbers", raw, tmp_path, own_name="mine")
-    assert not data.prepared("numbers", tmp_path)
-    assert data.prepared("mine", tmp_path)
+    assert not set_folder.open_folder(data.folder_of("numbers", tmp_path))
+    assert set_folder.open_folder(data.folder_of("mine", tmp_path))
     official = data.prepare("numbers", raw, tmp_path)
     mine = data.open_set("mine", tmp_path)
     assert mine.sha256 == set_folder.open_folder(official).sha256

@@ -57,7 +57,7 @@ def diverge(run):
 @pytest.mark.parametrize("module", [mnist, convnet])
 def test_classes_are_those_of_the_evaluation(module, data_dir, tmp_path):
     run = trained(module, data_dir, tmp_path / "run", **{"evals.test": "end"})
-    columns = data.open_set(run.config.data.name, data_dir).columns("test")
+    columns = data.open_columns(run.config.data.name, "test", data_dir)
     probabilities = run.probabilities(columns["image"])
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
     classes = run.classify(columns["image"])
@@ -174,7 +174,7 @@ def test_answers_are_those_of_the_evaluation(norm, data_dir, tmp_path, caplog):
     run = trained(attentive_reader, data_dir, tmp_path / "run", **changes)
     config = run.config
     words = data.open_set(config.data.name, data_dir).facts["words"]
-    whole = data.open_set(config.data.name, data_dir).columns("valid")
+    whole = data.open_columns(config.data.name, "valid", data_dir)
     columns, reader = reader_data.open_split(config, "valid"), Reader(config)
     for k in range(6):
         one = reader_data.select(columns, np.array([k]))

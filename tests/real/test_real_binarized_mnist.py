@@ -15,7 +15,7 @@ MEANS = {
 def test_official_files_prepare_and_read_back(real_data, tmp_path):
     data.prepare("binarized_mnist", real_data / "binarized_mnist", tmp_path)
     for split, (rows, mean) in MEANS.items():
-        images = data.open_set("binarized_mnist", tmp_path).columns(split)["image"]
+        images = data.open_columns("binarized_mnist", split, tmp_path)["image"]
         assert images.shape == (rows, 28, 28)
         assert images.max() == 1
         assert abs(images.mean() - mean) < 1e-6

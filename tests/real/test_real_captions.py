@@ -41,7 +41,7 @@ def test_a_folder_of_all_of_flickr30k(real_data, tmp_path):
     facts = data.open_set("flickr30k", tmp_path / "data").facts
     assert len(facts["words"]) == 19_407
     assert facts["words"][:5] == ["a", "in", "the", "on", "and"]
-    train = data.open_set("flickr30k", tmp_path / "data").columns("train")
+    train = data.open_columns("flickr30k", "train", tmp_path / "data")
     message = r"1427 of 145,000 captions are longer than 29 words"
     with pytest.warns(UserWarning, match=message):
         captions = Captions(train, 2 + len(facts["words"]), 30)

@@ -72,8 +72,7 @@ def test_official_files_prepare_and_read_back(real_data, tmp_path):
     np.testing.assert_allclose(facts["mean"], [8.18, 0.11], atol=5e-3)
     np.testing.assert_allclose(facts["std"], [41.95, 37.12], atol=5e-3)
     train, valid = (
-        data.open_set("iam_ondb", tmp_path).columns(split)
-        for split in ("train", "valid")
+        data.open_columns("iam_ondb", split, tmp_path) for split in ("train", "valid")
     )
     assert (len(train["id"]), len(valid["id"])) == (10_741, 1438)
     steps = train["strokes"].values

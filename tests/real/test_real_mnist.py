@@ -13,7 +13,7 @@ TEST_COUNTS = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 def test_official_mnist(real_data, tmp_path):
     data.prepare("mnist", real_data / "mnist", tmp_path)
     train, valid, test = (
-        data.open_set("mnist", tmp_path).columns(split)
+        data.open_columns("mnist", split, tmp_path)
         for split in ("train", "valid", "test")
     )
     assert [len(split["label"]) for split in (train, valid, test)] == [

@@ -21,7 +21,7 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_official_classification_sets(real_data, tmp_path, name):
     data.prepare(name, real_data / "sentence_classification", tmp_path)
-    columns = data.open_set(name, tmp_path).columns("sentences")
+    columns = data.open_columns(name, "sentences", tmp_path)
     texts, labels = as_texts(columns["text"]), columns["label"]
     positive, negative = COUNTS[name]
     assert (int(labels.sum()), len(texts)) == (positive, positive + negative)
@@ -39,7 +39,7 @@ def test_official_classification_sets(real_data, tmp_path, name):
 def test_official_sick(real_data, tmp_path):
     data.prepare("sick", real_data / "sick", tmp_path)
     for split, count in {"train": 4500, "trial": 500, "test": 4927}.items():
-        columns = data.open_set("sick", tmp_path).columns(split)
+        columns = data.open_columns("sick", split, tmp_path)
         a, b = as_texts(columns["a"]), as_texts(columns["b"])
         scores = columns["score"]
         assert len(a) == len(b) == len(scores) == count
