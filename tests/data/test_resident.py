@@ -55,7 +55,17 @@ def test_what_is_padded_or_transformed_stays_on_the_host(on_device):
     ):
         with batches.train_batches(**options, plan=plan) as found:
             assert not isinstance(found, resident.Resident)
-    assert not resident.helps({"x": ragged})
+
+
+def test_one_accelerator_takes_arrays_that_fit(monkeypatch):
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    monkeypatch.setattr("jax.device_count", lambda: 1)
+    assert resident.helps(columns())
+    assert not resident.helps({"x": Ragged(np.arange(3), np.arange(4))})
+    monkeypatch.setattr(resident, "LARGEST_BYTES", 100)
+    assert not resident.helps(columns())
+    monkeypatch.setattr("jax.device_count", lambda: 2)
+    assert not resident.helps(columns(1))
 
 
 def test_a_run_ends_with_the_same_bits(tmp_path, monkeypatch):
