@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from lnrepro import data
+from lnrepro.data.set_folder import SetFolder
 from lnrepro.errors import RunError, UserError
 from scripts import reproduce
 from tests.refused import refused
@@ -80,15 +81,15 @@ def test_sets_that_are_not_prepared_are_named_and_left_out(tmp_path, monkeypatch
 def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
     there = {"gutenberg", "sick", "mr", "cr", "subj"}
 
-    def fingerprint(name, data_dir=None):
-        if name not in there:
-            raise UserError(f"{name} is not prepared")
-        return f"{name}/1"
-
-    monkeypatch.setattr(data, "fingerprint", fingerprint)
     # The config leaves the number of sentences to the data.
     facts = {"lines": 9000, "words": ["a"] * 9000, "triples_by_length": [9000] * 30}
-    monkeypatch.setattr(data, "facts", lambda name, data_dir=None: facts)
+
+    def open_set(name, data_dir=None):
+        if name not in there:
+            raise UserError(f"{name} is not prepared")
+        return SetFolder(tmp_path, name, "1", name, False, {}, facts)
+
+    monkeypatch.setattr(data, "open_set", open_set)
     _, (line,) = reproduce.plan("small", ["skip_thoughts"], tmp_path)
     assert line.endswith("mpqa is not prepared")
     there.add("mpqa")
