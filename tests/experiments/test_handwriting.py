@@ -17,7 +17,7 @@ from experiments.handwriting import (
     writing,
 )
 from experiments.handwriting.data import Lines, open_lines
-from experiments.handwriting.model import LAYERS, START, Network
+from experiments.handwriting.model import LAYERS, Network
 from lnrepro.data.batches import eval_batches, evenly_spaced
 from tests import oracle
 
@@ -58,7 +58,8 @@ def oracle_nll(config, params, steps, text):
     """Loss in nats of steps [T, 3] that write a text."""
     m = config.model
     state = {name: (np.zeros(m.units), np.zeros(m.units)) for name in LAYERS}
-    w, kappa, x, total = np.zeros(m.symbols), 0.0, np.array(START), 0.0
+    # The pen is put down anew before the first step.
+    w, kappa, x, total = np.zeros(m.symbols), 0.0, np.array([0.0, 0.0, 1.0]), 0.0
     first = params["lstm1"]
     w_x = np.concatenate([first["w_x"], first["w_w"]])
     cells = params | {"lstm1": first | {"w_x": w_x}}
