@@ -14,6 +14,8 @@ NORMS = {
     "layer_everywhere": "layer norm everywhere",
     "batch": "batch norm",
     "batch_everywhere": "batch norm everywhere",
+    "weight": "weight norm",
+    "rms": "RMS norm",
 }
 # How soon the first norm reaches the second's best value, and how far apart they end.
 KINDS = ("speed", "end")

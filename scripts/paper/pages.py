@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
-from scripts.paper import tables
+from scripts.paper import settings, tables
 from scripts.paper.claims import PILOT
 from scripts.paper.records import find
 
@@ -28,6 +28,7 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     yield page, "claims", tables.claims(pilot)
     yield page, "ends", tables.tuned(pilot)
     yield ROOT / "docs/reproduce.md", "plan", tables.plan()
+    yield ROOT / "docs/reproduce.md", "settings", settings.table(runs)
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends_of("train/nll", digits, 1)
