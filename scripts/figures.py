@@ -24,7 +24,7 @@ settings, with intervals.
 
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
@@ -66,9 +66,12 @@ def main(argv: list[str]) -> None:
     write_index(args.out)
 
 
-def draw_all(runs: Sequence, out: pathlib.Path) -> None:
-    """Draw the claims, and all figures and tables."""
+def draw_all(
+    runs: Sequence, out: pathlib.Path, experiments: Collection[str] | None = None
+) -> None:
+    """Draw the claims, and all figures and tables, or those of some experiments."""
     from scripts.paper import forest, tables, verdicts
+    from scripts.paper.axes import FIGURES
     from scripts.paper.claims import CLAIMS, SEEDS
 
     out.mkdir(parents=True, exist_ok=True)
@@ -76,11 +79,17 @@ def draw_all(runs: Sequence, out: pathlib.Path) -> None:
     others = [run for run in runs if run.config.seed not in SEEDS]
     rows = verdicts.of_runs(others, CLAIMS)
     forest.draw(rows, out / "forest")
-    text = f"{tables.answers(runs)}\n{tables.claims(others)}"
-    (out / "verdicts.md").write_text(text, encoding="utf-8")
-    print(f"{len(rows)} verdicts")
-    for number in FIGURE_NUMBERS:
-        draw_figure(number, runs, out)
+    parts = [tables.answers(runs)] if len(others) < len(runs) else []
+    parts += [tables.claims(others)] if rows else []
+    if parts:
+        (out / "verdicts.md").write_text("\n".join(parts), encoding="utf-8")
+        print(f"{len(rows)} verdicts")
+    else:
+        (out / "verdicts.md").unlink(missing_ok=True)
+        print("no verdict: no claim has runs of both its norms that ended at its size")
+    for number, figure in FIGURES.items():
+        if experiments is None or figure.experiment in experiments:
+            draw_figure(number, runs, out)
     write_index(out)
 
 
@@ -92,7 +101,7 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
 
     figure = FIGURES[number]
     own = [run for run in runs if run.experiment == figure.experiment]
-    own = [run for run in own if run.config.norm in figure.legends]
+    own = [run for run in own if run.config.norm in figure.norms]
     curves.draw(figure, own, out / f"figure{number}")
     sweep = f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
     print(f"figure {number}, runs: {len(own) or f'none; {sweep}  trains them'}")

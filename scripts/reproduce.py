@@ -156,7 +156,8 @@ def main(argv: list[str]) -> int:
         started = [run.workdir for run in runs]
         started = [path for path in started if (path / "config.json").exists()]
         with storage_errors(args.report):
-            figures.draw_all(find([*args.records, *started]), args.report)
+            runs_and_records = find([*args.records, *started])
+            figures.draw_all(runs_and_records, args.report, args.only or PARTS)
     return report(runs, outcomes, stopped, root)
 
 

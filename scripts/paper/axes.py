@@ -1,6 +1,6 @@
 """The panels, axes, ranges, curves and printed numbers of the paper's figures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
@@ -48,11 +48,11 @@ class Figure(NamedTuple):
       title: such as "Figure 4, DRAW".
       experiment: name of the folder in experiments/ whose runs it shows.
       panels: its panels.
-      legends: {config.norm: text of the legend}, in the order of the legend.
+      norms: its values of config.norm, in the order of the legend.
       paper_data: the data set of the paper; "" where it names none.
       xlabel: the label of the x axis.
       xlim: the paper's range; None: there are no axes of the paper.
-      steps_per_x: x is the step over this number; None: x is the epoch.
+      by_epoch: whether x is the epoch instead of the step.
       xscale: "linear" or "log".
       columns: number of panels in a row.
     """
@@ -60,160 +60,145 @@ class Figure(NamedTuple):
     title: str
     experiment: str
     panels: tuple[Panel, ...]
-    legends: Mapping[str, str]
+    norms: Sequence[str]
     paper_data: str = ""
-    xlabel: str = "step"
+    xlabel: str = "steps"
     xlim: Range | None = None
-    steps_per_x: int | None = 1
+    by_epoch: bool = False
     xscale: str = "linear"
     columns: int = 3
 
     def x(self, record: Record) -> float:
         """Return the position of a record on the x axis."""
-        if self.steps_per_x is None:
-            return record["epoch"]
-        return record["step"] / self.steps_per_x
+        return record["epoch" if self.by_epoch else "step"]
 
 
 def _retrieval(k, low, high):
-    title = "Image Retrieval (Validation)"
-    return Panel(f"mean Recall@{k}", (f"valid/image_r{k}",), (low, high), title)
+    title = "validation images"
+    return Panel(f"recall@{k} (%)", (f"valid/image_r{k}",), (low, high), title)
 
 
 def _task(title, ylabel, metric, low, high, factor=1.0):
     # The original skip-thought vectors are those of Table 3.
     original = paper.TABLE_3["original (Kiros et al. 2015)"]
     value = factor * original[list(paper.TABLE_3_COLUMNS).index(metric)]
-    printed = {"Original (the paper's)": value}
+    printed = {"original (the paper's)": value}
     axes = (low, high), title
     return Panel(ylabel, (metric,), *axes, factor=factor, printed=printed)
 
 
 def _accuracy(task, low, high):
-    return _task(task, "Accuracy", f"{task.lower()}/accuracy", low, high)
+    return _task(task, "accuracy (%)", f"{task.lower()}/accuracy", low, high)
 
 
-def _sick(short, ylabel, low, high):
-    metric = f"sick/{ylabel.lower()}"
-    return _task(f"SICK ({short})", f"{ylabel} x 100", metric, low, high, 100.0)
+def _sick(quantity, metric, low, high):
+    return _task("SICK", f"{quantity} x 100", f"sick/{metric}", low, high, 100.0)
 
 
-def _mnist(size, ylabel, metric, ylim, yscale="linear"):
+def _mnist(size, ylabel, metric, ylim, yscale="linear", factor=1.0):
     def where(config):
         # Default runs on small data have other sizes. They belong to the left half.
         return (config.batch_size == 4) == (size == 4)
 
-    return Panel(ylabel, (metric,), ylim, f"batch size {size}", yscale, where=where)
+    return Panel(ylabel, (metric,), ylim, f"batch size {size}", yscale, factor, where)
 
 
 _BOUNDS = {f"{n}, the paper's end: {y}": y for n, y in paper.BOUNDS.items()}
-_THREE = {"batch": "BatchNorm", "none": "Baseline", "layer": "LayerNorm"}
-# Axes, labels and ranges are those printed in the paper, which has six figures with
+_THREE = "batch", "none", "layer"
+# Ranges are those printed in the paper, in steps and percent. It has six figures with
 # results. 7 is the remark about convolutional networks in section 6.7.
 FIGURES = {
     1: Figure(
         title="Figure 1, Order-embeddings",
         experiment="order_embeddings",
         panels=(_retrieval(1, 34, 43), _retrieval(5, 71, 78), _retrieval(10, 84, 90)),
-        legends={"layer": "Order-Embedding + LN", "none": "Order-Embedding"},
+        norms=("layer", "none"),
         paper_data="coco_captions",
-        xlabel="iteration x 300",
-        xlim=(0, 300),
-        steps_per_x=300,
+        xlim=(0, 90_000),
     ),
     2: Figure(
         title="Figure 2, Attentive reader",
         experiment="attentive_reader",
-        panels=(Panel("validation error rate", ("valid/error",), (0.4, 1.0)),),
-        legends={
-            "none": "LSTM",
-            "batch": "BN-LSTM",
-            "batch_everywhere": "BN-everywhere",
-            "layer": "LN-LSTM",
-            # The paper does not have it.
-            "layer_everywhere": "LN-everywhere",
-        },
+        panels=(
+            Panel("validation error (%)", ("valid/error",), (40, 100), factor=100.0),
+        ),
+        # The paper does not have the last one.
+        norms=("none", "batch", "batch_everywhere", "layer", "layer_everywhere"),
         paper_data="cnn_top4",
-        xlabel="training steps (thousands)",
-        xlim=(0, 800),
-        steps_per_x=1000,
+        xlim=(0, 800_000),
     ),
     3: Figure(
         title="Figure 3, Skip-thoughts",
         experiment="skip_thoughts",
         panels=(
-            _sick("r", "Pearson", 82, 86),
-            _sick("MSE", "MSE", 27, 34),
+            _sick("Pearson r", "pearson", 82, 86),
+            _sick("squared error", "mse", 27, 34),
             _accuracy("MR", 70, 82),
             _accuracy("CR", 74, 86),
             _accuracy("SUBJ", 90, 94.5),
             _accuracy("MPQA", 83, 91),
         ),
-        legends={"layer": "Skip-Thoughts + LN", "none": "Skip-Thoughts"},
+        norms=("layer", "none"),
         paper_data="bookcorpus",
-        xlabel="iteration x 50000",
-        xlim=(0, 20),
-        steps_per_x=50_000,
+        xlim=(0, 1_000_000),
     ),
     4: Figure(
         title="Figure 4, DRAW",
         experiment="draw",
         panels=(
             Panel(
-                "Test Variational Bound",
+                "test bound (nats)",
                 ("test/bound_{data}",),
                 (80, 100),
                 printed=_BOUNDS,
             ),
         ),
-        legends={"none": "Baseline", "weight": "WN", "layer_cell": "LN"},
+        norms=("none", "weight", "layer_cell"),
         paper_data="binarized_mnist",
-        xlabel="Epoch",
+        xlabel="epochs",
         xlim=(0, 100),
-        steps_per_x=None,
+        by_epoch=True,
     ),
     5: Figure(
         title="Figure 5, Handwriting",
         experiment="handwriting",
         panels=(
             Panel(
-                "Negative Log Likelihood",
+                "NLL (nats per sequence)",
                 ("valid/nll", "train/nll"),
                 (-900, -100),
             ),
         ),
-        legends={"none": "Baseline", "layer": "LN"},
+        norms=("none", "layer"),
         paper_data="iam_ondb",
-        xlabel="Updates x 200",
-        xlim=(1, 1000),
-        steps_per_x=200,
+        xlim=(200, 200_000),
         xscale="log",
     ),
     6: Figure(
         title="Figure 6, Permutation-invariant MNIST",
         experiment="mnist",
         panels=(
-            _mnist(128, "Train NLL", "train/nll", (1e-7, 1e0), "log"),
-            _mnist(4, "Train NLL", "train/nll", (1e-7, 1e0), "log"),
-            _mnist(128, "Test Err.", "test/error", (0.005, 0.025)),
-            _mnist(4, "Test Err.", "test/error", (0.005, 0.025)),
+            _mnist(128, "training NLL (nats)", "train/nll", (1e-7, 1e0), "log"),
+            _mnist(4, "training NLL (nats)", "train/nll", (1e-7, 1e0), "log"),
+            _mnist(128, "test error (%)", "test/error", (0.5, 2.5), factor=100.0),
+            _mnist(4, "test error (%)", "test/error", (0.5, 2.5), factor=100.0),
         ),
-        legends=_THREE,
+        norms=_THREE,
         paper_data="mnist",
-        xlabel="Epoch",
+        xlabel="epochs",
         xlim=(0, 60),
-        steps_per_x=None,
+        by_epoch=True,
         columns=2,
     ),
     7: Figure(
         title="Section 6.7, Convolutional networks",
         experiment="convnet",
         panels=(
-            Panel("Test Err.", ("test/error",)),
-            Panel("Train NLL", ("train/nll",), yscale="log"),
+            Panel("test error (%)", ("test/error",), factor=100.0),
+            Panel("training NLL (nats)", ("train/nll",), yscale="log"),
         ),
-        legends=_THREE,
-        xlabel="Epoch",
-        steps_per_x=None,
+        norms=_THREE,
+        xlabel="epochs",
+        by_epoch=True,
     ),
 }

@@ -9,10 +9,12 @@ import numpy as np
 
 from scripts.paper import plot, protocols
 from scripts.paper.axes import Figure, Panel
+from scripts.paper.claims import NORMS
 from scripts.paper.plot import Line, Subplot
 from scripts.paper.records import RecordedRun, difference
+from scripts.paper.style import LOOKS
 
-# Lines of the curves of one norm, which differ in their data or settings.
+# Styles of the second and further curves of one norm, with other data or settings.
 STYLES = ("-", "--", "-.", (0, (1, 1)))
 
 
@@ -34,6 +36,8 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
             lines = []
             for metric in panel.metrics:
                 lines += _lines(own, figure, panel._replace(title=title), metric)
+            if not lines:
+                continue
             settings = {
                 "title": title,
                 "xlabel": figure.xlabel,
@@ -42,7 +46,7 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
                 "yscale": panel.yscale,
             }
             printed = {}
-            if lines and _reaches_the_papers_axes(figure, lines):
+            if _reaches_the_papers_axes(figure, lines):
                 shown = [*panel.ylim, *(line.y[-1] for line in lines)]
                 settings |= {"xlim": figure.xlim, "ylim": (min(shown), max(shown))}
                 printed = panel.printed
@@ -59,7 +63,7 @@ def _reaches_the_papers_axes(figure, lines):
 
 def _lines(runs, figure, panel, metric) -> list[Line]:
     """Return a line for each norm, data set and setting."""
-    norms = list(figure.legends)
+    norms = list(figure.norms)
     # Legends name the data where it is not the paper's, or not one.
     sets = set() if figure.paper_data else {run.data for run in runs}
     groups = collections.defaultdict(list)
@@ -77,16 +81,20 @@ def _lines(runs, figure, panel, metric) -> list[Line]:
             continue
         notes = [] if {data} in ({figure.paper_data}, sets) else [data]
         notes += filter(None, [difference(own, others)])
-        words = [figure.legends[norms[position]]]
+        norm = norms[position]
+        words = [NORMS.get(norm, norm)]
+        # Elsewhere "layer norm" is enough.
+        words += ["of the cell"] if norm == "layer_cell" and "layer" in norms else []
         # A panel with two metrics says which one a curve has.
         words += [metric.split("/")[0]] if len(panel.metrics) > 1 else []
         words += [f"({', '.join(notes)})"] if notes else []
-        style = STYLES[n_drawn[position] % 4]
+        colour, style = LOOKS.get(norm, (None, "-"))
+        if n_drawn[position]:
+            style = STYLES[n_drawn[position] % 4]
         # The second metric is dotted.
         if metric != panel.metrics[0]:
             style = ":"
         n_drawn[position] += 1
-        colour = plot.COLOURS.get(norms[position])
         lines.append(_line(" ".join(words), points, colour, style))
     return lines
 
@@ -139,8 +147,7 @@ def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> Non
 def of_metric(metric: str, runs: Sequence[RecordedRun]) -> Figure:
     """Return a figure that is not the paper's, of one metric of some runs."""
     panel = Panel(metric, (metric,), title=metric)
-    legends = {norm: norm for norm in sorted({run.config.norm for run in runs})}
-    return Figure(metric, "", (panel,), legends)
+    return Figure(metric, "", (panel,), sorted({run.config.norm for run in runs}))
 
 
 def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:

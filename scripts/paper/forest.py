@@ -1,17 +1,20 @@
 """The picture of all verdicts: how many of the other norm's steps a norm needs."""
 
+import itertools
 import pathlib
 from collections.abc import Sequence
 
 from lnrepro.config import PROTOCOLS
 from scripts.paper import plot
+from scripts.paper.claims import NORMS
 from scripts.paper.plot import plt
+from scripts.paper.style import STYLE, WIDTH
 from scripts.paper.verdicts import Row
 
 # For each protocol: text of the legend, colour, distance from the middle of its row.
 DRAWN = (
-    ("each norm at its own best learning rate", "C3", -0.15),
-    ("all norms at one learning rate", "C0", 0.15),
+    ("each norm at its own best learning rate", "#d55e00", -0.15),
+    ("all norms at one learning rate", "#0072b2", 0.15),
 )
 TICKS = {share: f"{share} %" for share in (3, 10, 30, 100, 300, 1000)}
 XLABEL = """share of the second norm's steps until the first is as good
@@ -28,26 +31,38 @@ def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
     rows = [row for row in rows if row.claim.kind == "speed"]
     if not rows:
         return
-    labels = []
-    for row in rows:
-        label = row.claim.comparison.replace(" against ", " vs ")
-        labels.append(label.replace("layer norm", "LN").replace("batch norm", "BN"))
-    with plt.rc_context(plot.STYLE | {"axes.grid": False, "font.size": 9}):
-        size = 8.0, 0.235 * len(rows) + 1.3
+    labels, places = [], {}
+    for part, of_part in itertools.groupby(rows, key=lambda row: row.claim.part):
+        labels.append(part)
+        for row in of_part:
+            places[len(labels)] = row
+            labels.append(_label(row.claim))
+    with plt.rc_context(STYLE | {"axes.grid": False}):
+        size = WIDTH, 0.17 * len(labels) + 1.1
         fig, ax = plt.subplots(figsize=size, layout="constrained")
         ax.axvline(100, color="0.4", lw=1)
-        for y, row in enumerate(rows):
+        for y, row in places.items():
             _draw_row(ax, y, row)
         for text, colour, _ in DRAWN:
             ax.plot([], [], color=colour, marker="o", label=text)
         fig.legend(loc="outside upper center", ncols=2, frameon=False)
-        ax.set(xscale="log", ylim=(len(rows) - 0.4, -0.6))
+        ax.set(xscale="log", ylim=(len(labels) - 0.4, -0.6))
         ax.set_xticks(list(TICKS), list(TICKS.values()))
-        ax.set_yticks(range(len(rows)), labels)
-        fig.supxlabel(XLABEL, fontsize=9)
+        ax.set_yticks(range(len(labels)), labels)
+        for y, label in enumerate(ax.get_yticklabels()):
+            if y not in places:
+                label.set_fontweight("bold")
+        fig.supxlabel(XLABEL, fontsize=8)
         ax.minorticks_off()
         ax.grid(axis="x", alpha=0.3)
         plot.save(fig, stem)
+
+
+def _label(claim):
+    """What a claim compares, without its part."""
+    norms = f"{NORMS[claim.better]} vs {NORMS[claim.baseline]}"
+    # Most claims are about layer norm.
+    return f"{claim.quantity}: {norms}".replace(": layer norm vs", " vs")
 
 
 def _draw_row(ax, y, row):

@@ -10,22 +10,12 @@ import numpy as np
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import EngFormatter
 
-# The same figure gives the same file.
-STYLE = {"axes.grid": True, "grid.alpha": 0.25, "svg.hashsalt": "lnrepro"}
-# Norms that no figure shows together may have one colour.
-COLOURS = {
-    "none": "C0",
-    "layer": "C3",
-    "layer_cell": "C3",
-    "batch": "C2",
-    "batch_everywhere": "C1",
-    "weight": "C4",
-    "layer_everywhere": "C4",
-    "rms": "C5",
-}
-# Number of letters of the caption that fit below a panel.
-LETTERS = 80
+from scripts.paper.style import HEIGHT_OF_PANEL, STYLE, WIDTH
+
+# Number of letters of the caption, and of the legend, that fit into a line.
+LETTERS, LEGEND_LETTERS = 150, 125
 
 
 class Line(NamedTuple):
@@ -79,7 +69,13 @@ def draw(
     """
     columns = min(columns, len(subplots))
     rows = -(-len(subplots) // columns)
-    size = 4.6 * columns, 3.5 * rows
+    # One panel is as high as it is wide.
+    size = (
+        (0.7 * WIDTH, 0.6 * WIDTH)
+        if columns == 1
+        else (WIDTH, HEIGHT_OF_PANEL * rows + 1)
+    )
+    letters = LETTERS if columns > 1 else int(0.6 * LETTERS)
     with plt.rc_context(STYLE):
         fig, axes = plt.subplots(
             rows, columns, figsize=size, squeeze=False, layout="constrained"
@@ -89,13 +85,21 @@ def draw(
         # The last row may have more places than subplots.
         for ax in axes.flat[len(subplots) :]:
             ax.set_visible(False)
-        fig.supxlabel(textwrap.fill(caption, LETTERS * columns), fontsize=8)
+        by_label = {}
+        for ax in axes.flat[: len(subplots)]:
+            handles, labels = ax.get_legend_handles_labels()
+            by_label |= dict(zip(labels, handles, strict=True))
+        longest = max(map(len, by_label), default=1)
+        fits = max(1, int(LEGEND_LETTERS * size[0] / WIDTH) // (longest + 5))
+        legend = {"loc": "outside upper center", "ncols": min(fits, len(by_label) or 1)}
+        fig.legend(by_label.values(), by_label.keys(), **legend)
+        fig.supxlabel(textwrap.fill(caption, letters), fontsize=7)
         save(fig, stem)
 
 
 def save(fig: plt.Figure, stem: pathlib.Path) -> None:
     """Write a picture as STEM.png and STEM.svg, and close it."""
-    fig.savefig(stem.with_suffix(".png"), dpi=150)
+    fig.savefig(stem.with_suffix(".png"))
     # Without a date, the same figure gives the same bytes.
     fig.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
     plt.close(fig)
@@ -115,6 +119,4 @@ def _draw(ax, subplot):
     if ax.get_xscale() == "linear":
         # Long numbers would overlap.
         ax.locator_params(axis="x", nbins=6)
-        ax.xaxis.set_major_formatter("{x:,g}")
-    if subplot.lines:
-        ax.legend(fontsize=7)
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))

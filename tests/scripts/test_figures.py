@@ -16,6 +16,7 @@ from scripts.paper import claims, curves, forest, pages, plot, records, tables, 
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
+from scripts.paper.style import LOOKS
 from tests import test_docs
 from tests.refused import refused
 from tests.runs import ROOT
@@ -80,7 +81,7 @@ def rows_of(path):
 
 def test_curves_are_medians_over_seeds_with_their_range(draw_runs):
     lines = lines_of(draw_runs)
-    assert list(lines) == ["Baseline", "LN"]
+    assert list(lines) == ["no norm", "layer norm"]
     base, ours = lines.values()
     np.testing.assert_allclose(ours.x, [1, 2, 3, 4])
     np.testing.assert_allclose(ours.y, [125, 96, 91, 86])
@@ -107,11 +108,11 @@ def test_each_protocol_has_panels_of_its_own(tmp_path):
 def test_runs_with_other_settings_are_not_averaged(draw_runs):
     other = {"steps": 4 * 390, "optimizer": {"learning_rate": 3e-4}}
     write_run(draw_runs / "d", DRAW, "none", 0, bounds([99]), **other)
-    labels = {"Baseline", "Baseline (learning_rate 0.0003)", "LN"}
+    labels = {"no norm", "no norm (learning_rate 0.0003)", "layer norm"}
     assert set(lines_of(draw_runs)) == labels
     write_run(draw_runs / "e", DRAW, "layer_cell", 0, bounds([99]), steps=2 * 390)
-    labels |= {"LN (steps 780)", "LN (steps 1560)"}
-    assert set(lines_of(draw_runs)) == labels - {"LN"}
+    labels |= {"layer norm (steps 780)", "layer norm (steps 1560)"}
+    assert set(lines_of(draw_runs)) == labels - {"layer norm"}
 
 
 @pytest.mark.parametrize("name", ["binarized_mnist", "coco_captions"])
@@ -142,6 +143,31 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     assert re.findall(r"!\[\]\((\S+)\)", page) == pictures
     assert (out / "verdicts.md").read_text() in page
     assert len(rows_of(out / "figure4.csv")) == 16
+
+
+def test_only_chosen_figures_are_drawn_and_no_verdict_says_why(tmp_path, capsys):
+    """A small batch belongs to the left panels of Figure 6, and to no claim."""
+    for norm in ("none", "batch", "layer"):
+        values = [{"step": 4, "train/nll": 1.0, "test/error": 0.5}]
+        more = {"batch_size": 32, "steps": 4}
+        write_run(tmp_path / norm, "experiments.mnist", norm, 0, values, "d", **more)
+    runs, out = find([tmp_path]), tmp_path / "out"
+    script.draw_all(runs, out, {"mnist"})
+    said = capsys.readouterr().out
+    assert said.startswith("no verdict: no claim has runs of both its norms")
+    assert re.findall(r"^figure (\d)", said, re.M) == ["6"]
+    panels = curves.of_figure(FIGURES[6], runs)
+    assert [len(panel.lines) for panel in panels] == [3, 3]
+    assert sorted(path.name for path in out.glob("*.md")) == ["index.md"]
+
+
+def test_axes_have_units_and_norms_have_looks_of_their_own():
+    for figure in FIGURES.values():
+        assert figure.xlabel in ("steps", "epochs")
+        looks = {LOOKS[norm] for norm in figure.norms}
+        assert len(looks) == len({style for _, style in looks}) == len(figure.norms)
+        for panel in figure.panels:
+            assert re.search(r"\((%|nats.*)\)|x 100$", panel.ylabel)
 
 
 def test_any_metric_of_any_experiment_is_drawn(tmp_path):
