@@ -136,7 +136,7 @@ def scan(
     reads = Reads({}, {}, ())
     if not is_empty:
         reads = _reads_of(step, weights, params, carry, x, context)
-    plan = plan_for(step, output, reverse, reads, x, steps, options)
+    plan = plan_for(step, output, reverse, reads, x, steps, weights, options)
     run = _plain_scan if options.backward == "autodiff" or is_empty else _lean_scan
     return run(plan, weights, params, carry, x, context)
 

@@ -14,6 +14,7 @@ import jax
 
 from lnrepro.functional.fast import fission, kernels, platform
 from lnrepro.functional.fields import choice, positive_integer
+from lnrepro.functional.products import Weights
 
 
 class Form(NamedTuple):
@@ -27,6 +28,7 @@ class Form(NamedTuple):
       adds_in_loop: whether the loop of the backward pass adds up the gradients of the
         parameters. Otherwise they are added for all steps of a chunk at once.
       least_steps: the fewest steps of a chunk.
+      long_chunks: whether a sequence is taken in few chunks, or in one if it is small.
     """
 
     loop: Callable
@@ -34,6 +36,7 @@ class Form(NamedTuple):
     in_place: bool
     adds_in_loop: bool
     least_steps: int
+    long_chunks: bool = False
 
 
 # One slice per step saves a GPU kernels, and would cost a TPU copies.
@@ -50,12 +53,16 @@ FORMS = {
 }
 # The folder of `fast` that runs the loop as one kernel, and what differs in the form.
 #   tpu  what is in the vector memory already is added up there
-#   gpu  every chunk of the backward pass is a kernel; with longer ones it would take
-#        more memory than the loop of XLA: docs/performance.md
+#   gpu  every chunk of the backward pass is a kernel, see `_kernel_chunk`
 KERNELS: dict[str, tuple[str, dict]] = {
     "tpu": ("tpu", {"adds_in_loop": True}),
-    "gpu": ("gpu", {}),
+    "gpu": ("gpu", {"long_chunks": True}),
 }
+# Bytes of products of a sequence that a kernel for GPUs takes as one chunk. A kernel
+# stores what its loop has made, so one chunk takes up to 1.8 of the memory of XLA's
+# loop. Of three or four chunks each adds less than a third of that, and takes 0.06 ms
+# (H200; T, B, H of 64, 128, 256 to 500, 8, 400 and 64, 1024, 256).
+SMALL_SEQUENCE = 16 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +155,7 @@ def plan_for(
     reads: Reads,
     x: Any,
     steps: int,
+    weights: Weights,
     options: ScanOptions,
 ) -> Plan:
     """Return how a scan runs.
@@ -157,6 +165,7 @@ def plan_for(
       reads: what the products of the step read.
       x: pytree of [T, ...], the inputs, for their shapes.
       steps: T.
+      weights: {name: weight}, for their shapes.
       options: how to run.
     """
     name = options.platform or platform.current()
@@ -167,6 +176,8 @@ def plan_for(
     # forward pass keeps that anyway, and the backward pass computes nothing so, they
     # bound nothing.
     chunk = _chunk(x, steps, form.least_steps)
+    if form.long_chunks:
+        chunk = max(chunk, _kernel_chunk(x, steps, weights))
     if options.chunk is not None:
         chunk = min(options.chunk, steps)
     keeps_all = options.chunk is None and options.save == "products"
@@ -189,7 +200,26 @@ def _with_kernel(name, form, required):
             f"{' and '.join(KERNELS)}, and this is traced for {name}; name another "
             "with ScanOptions(platform=...)"
         )
+    kernels.note(f"there are no kernels for {name}")
     return form
+
+
+def _kernel_chunk(x, steps, weights):
+    """Steps of a chunk where each chunk is a kernel for GPUs."""
+    leaves = jax.tree.leaves(x)
+    if not leaves or not isinstance(math.prod(leaves[0].shape), int):
+        return steps
+    rows = math.prod(leaves[0].shape[1:-1])
+    # A product has as many numbers a row as its weight has columns, over all blocks.
+    inputs = [w.shape[min(w.ndim - 2, 1)] for w in weights.values()]
+    columns = sum(
+        w.dtype.itemsize * w.size // n
+        for w, n in zip(weights.values(), inputs, strict=True)
+    )
+    if steps * rows * columns <= SMALL_SEQUENCE:
+        return steps
+    few = range(-(-steps // 3), -(-steps // 4) - 1, -1)
+    return next((size for size in few if steps % size == 0), few[0])
 
 
 def _chunk(x, steps, least_steps):

@@ -16,6 +16,7 @@ from lnrepro.functional.cells.base import (
     StepContext,
     wide_carry,
 )
+from lnrepro.functional.fast import kernels
 from lnrepro.functional.products import named_dot
 from lnrepro.functional.scan import scan
 from lnrepro.functional.scan_options import ScanOptions
@@ -329,6 +330,46 @@ def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
         )
 
     return jax.tree.map(move, running, batch.values)
+
+
+def runs_as(
+    cell: Cell,
+    features: int,
+    *,
+    steps: int,
+    rows: int,
+    dtype: Any = jnp.float32,
+    platform: str | None = None,
+) -> str:
+    """Say whether a cell over time runs as one kernel, and if not, why.
+
+    Args:
+      cell: the cell.
+      features: D, the size of x.
+      steps: T.
+      rows: B.
+      dtype: that of x and the parameters.
+      platform: "gpu" or "tpu"; None takes that of the process.
+
+    Returns:
+      "kernel", or the reason against one in one line.
+
+    >>> from lnrepro.functional import LSTMCell
+    >>> runs_as(LSTMCell(8), 3, steps=5, rows=2, platform="cpu")
+    'there are no kernels for cpu'
+    """
+    options = ScanOptions(kernels="auto", platform=platform)
+    params = jax.eval_shape(lambda: cell.init(jax.random.key(0), features, dtype))
+    x = jax.ShapeDtypeStruct((steps, rows, features), dtype)
+
+    def loss(params, x):
+        outputs = unroll(cell, params, x, time_major=True, options=options).outputs
+        return jnp.sum(outputs.astype(jnp.float32))
+
+    # Traced anew, since what JAX has traced before tells nothing.
+    with kernels.watched() as seen:
+        jax.eval_shape(jax.grad(loss), params, x)
+    return next((words for words in seen if words != kernels.KERNEL), seen[0])
 
 
 def bidirectional(

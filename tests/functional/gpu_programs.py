@@ -1,6 +1,7 @@
 """Kernels for GPUs on a CPU, where every thread is a fiber, and compiled for an H100.
 
-`run_on_cpu(seed)` takes the place of `launch.call`. It needs g++.
+`run_on_cpu(seed)` takes the place of `launch.call`, and needs g++; `launch.PLATFORMS`
+then has "cpu".
 
     python -m tests.functional.gpu_programs
 
@@ -24,11 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, stack, unroll
-from lnrepro.functional.fast.gpu import launch
+from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.kernels import NoKernel
 
 HERE = pathlib.Path(__file__).parent / "gpu_cpu"
-SOURCE = pathlib.Path(launch.__file__).parent / "source"
+SOURCE = pathlib.Path(nvrtc.__file__).parent / "source"
 # The threads of the devices of a mesh run kernels one after the other.
 LOCK = threading.Lock()
 FOLDER = pathlib.Path(tempfile.gettempdir()) / f"lnrepro-gpu-kernels-{os.getuid()}"
@@ -77,6 +78,7 @@ def run_on_cpu(seed: int, seen: list | None = None):
         if seen is not None:
             seen.append(kernel)
         function = ctypes.CDLL(str(library(kernel))).run
+        clusters = kernel.clusters
 
         def run(*arrays):
             arrays = [np.ascontiguousarray(a) for a in arrays]
@@ -86,7 +88,7 @@ def run_on_cpu(seed: int, seen: list | None = None):
                 for group in (arrays, results)
             ]
             with LOCK:
-                failed = function(*pointers, seed)
+                failed = function(*pointers, seed, clusters)
             assert not failed, "the threads wait for each other"
             return results
 
@@ -145,7 +147,7 @@ def usage_of(kernels: list) -> dict:
     text = ""
     for kernel in kernels:
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-            file.write(launch.ptx(kernel.source))
+            file.write(nvrtc.ptx(kernel.source))
             file.flush()
             command = [ptxas, "-v", "-arch=sm_90", file.name, "-o", "/dev/null"]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -196,13 +198,13 @@ def main() -> None:
     launch.call = call
     for name in PROGRAMS:
         function, shapes = training_step(name, "on")
-        jax.eval_shape(function, *shapes)
+        jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",))
         usage[name] = usage_of(seen)
         seen.clear()
     steps = {"step": compiled_step("gru draw", "on")}
     steps["scan"] = compiled_step("gru draw", "off")
     try:
-        launch.ptx("no CUDA")
+        nvrtc.ptx("no CUDA")
     except NoKernel as reason:
         steps["refused"] = str(reason)
     print(json.dumps({"kernels": usage} | steps))

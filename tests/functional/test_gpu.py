@@ -26,14 +26,16 @@ from lnrepro.functional import (
     LSTMCell,
     ScanOptions,
     SimpleCell,
+    runs_as,
     scan,
+    scan_options,
     stack,
     unroll,
     variational_dropout,
     zoneout,
 )
 from lnrepro.functional.fast.gpu import kernel as layout
-from lnrepro.functional.fast.gpu import launch, text
+from lnrepro.functional.fast.gpu import launch, nvrtc, text
 from tests.functional import gpu_programs
 from tests.functional.programs import gradients_and_result, same, shifted
 from tests.refused import refused
@@ -71,8 +73,8 @@ CASES = {
 @pytest.fixture
 def hopper(monkeypatch):
     """A machine that has a GPU and its compiler, as far as the tracing can tell."""
-    monkeypatch.setattr(launch, "reason_against_device", lambda: None)
-    monkeypatch.setattr(launch, "ptx", lambda source: "")
+    monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
+    monkeypatch.setattr(nvrtc, "ptx", lambda source: "")
 
 
 @pytest.fixture
@@ -85,6 +87,7 @@ def on_cpu(hopper, monkeypatch):
         kernels = []
         run = gpu_programs.run_on_cpu(seed, kernels)
         monkeypatch.setattr(launch, "call", run)
+        monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
         return kernels
 
     return start
@@ -138,6 +141,28 @@ def test_a_race_is_found(on_cpu, monkeypatch):
     found, expected = both(PLAIN_GRU, {}, batch=5, steps=4)
     with pytest.raises(AssertionError):
         same(found, expected, 1e-3)
+
+
+@pytest.mark.slow
+def test_a_wait_has_an_end(on_cpu, monkeypatch):
+    """Where a message is lost, the kernel ends, and its cluster's results are NaN."""
+    source = text.source
+    line = "sm.sums.expect_step(me);"
+    # As if row 0 of the first block were to get one more message in step 1.
+    fault = "if (t == 1 && cluster_id() == 0 && tid == 0 && me.block == 0)"
+    fault += " sm.sums.bar[0][0].pending += 16;"
+
+    def with_fault(*arguments):
+        return source(*arguments).replace(line, f"{line} {fault}")
+
+    monkeypatch.setattr(text, "source", with_fault)
+    on_cpu(seed=0)
+    params, x, _ = problem(LSTM)
+    outputs = unroll(LSTM, params, x, options=KERNEL).outputs
+    assert np.isnan(outputs[0, 1:]).all()
+    # Neither the step before, nor the rows of the other cluster.
+    assert np.isfinite(outputs[:, 0]).all()
+    assert np.isfinite(outputs[8:]).all()
 
 
 @pytest.mark.slow
@@ -239,10 +264,12 @@ def test_vmap_over_weights_and_second_derivatives(on_cpu):
 
 
 @pytest.mark.slow
-def test_shard_map_gives_each_device_its_rows(on_cpu):
+@pytest.mark.parametrize("check_vma", [False, True])
+def test_shard_map_gives_each_device_its_rows(check_vma, on_cpu):
     kernels = on_cpu(seed=0)
     params, x, _ = problem(SMALL, batch=8)
-    same(sharded(KERNEL, False)(params, x), jax.grad(loss, 1)(SCAN, params, x), 1e-5)
+    expected = jax.grad(loss, 1)(SCAN, params, x)
+    same(sharded(KERNEL, check_vma)(params, x), expected, 1e-5)
     assert kernels[0].results[0].shape == (4, 8)
 
 
@@ -262,6 +289,90 @@ def sharded(options, check_vma):
         check_vma=check_vma,
     )
     return jax.jit(jax.grad(function))
+
+
+@pytest.mark.slow
+def test_over_a_mesh_each_device_has_a_kernel_of_its_rows(on_cpu):
+    """Nothing but gradients is sent between devices. Compiled for four CPUs."""
+    kernels = on_cpu(seed=0)
+    params, x, _ = problem(SMALL, batch=8)
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    rows = jax.NamedSharding(mesh, PartitionSpec("x"))
+    step = jax.jit(
+        jax.grad(functools.partial(loss, KERNEL)),
+        in_shardings=(jax.NamedSharding(mesh, PartitionSpec()), rows),
+    )
+    program = step.lower(params, x).compile().as_text()
+    assert {k.results[0].shape for k in kernels[-2:]} == {(2, 8)}
+    found = re.findall("(all-[a-z]+|collective-permute|reduce-scatter)[(]", program)
+    assert set(found) == {"all-reduce"}
+
+
+def test_a_program_runs_where_there_is_no_kernel(hopper):
+    """Traced for a GPU, it has the loop of XLA on a CPU and in what is exported."""
+    params, x, _ = problem(SMALL, batch=4)
+    function = jax.jit(lambda x: jax.vmap(functools.partial(loss, KERNEL, params))(x))
+    x = jnp.stack([x, 2 * x])
+    traced = function.trace(x)
+    assert "recurrence_kernel" in str(traced.jaxpr)
+    assert "xla.gpu.ptx" in traced.lower(lowering_platforms=("cuda",)).as_text()
+    expected = jax.vmap(functools.partial(loss, SCAN, params))(x)
+    same(function(x), expected, 1e-6)
+    exported = export.export(function, platforms=("cuda", "cpu"))(x)
+    assert "ptx" not in exported.mlir_module()
+    same(exported.call(x), expected, 1e-6)
+
+
+def under_checkpoint(f, params, x):
+    return jax.grad(jax.checkpoint(f))(params, x)
+
+
+def under_scan(f, params, x):
+    def body(total, x):
+        return total + f(params, x), None
+
+    return jax.lax.scan(body, 0.0, jnp.stack([x, 2 * x]))[0]
+
+
+def under_cond(f, params, x):
+    return jax.lax.cond(x[0, 0, 0] > 0, f, lambda params, x: 0.0, params, jnp.abs(x))
+
+
+def under_nested_vmap(f, params, x):
+    many = jnp.stack([x, 2 * x, 3 * x, 4 * x]).reshape(2, 2, *x.shape)
+    weights = jax.tree.map(lambda a: jnp.stack([a, 2 * a]), params)
+    return jax.vmap(jax.vmap(jax.grad(f, 1), (None, 0)), (0, 0))(weights, many)
+
+
+def twice_differentiated(f, params, x):
+    return jax.grad(lambda x: jnp.sum(jnp.cos(jax.grad(f, 1)(params, x))))(x)
+
+
+@pytest.mark.parametrize(
+    "composed",
+    [
+        under_checkpoint,
+        under_scan,
+        under_cond,
+        under_nested_vmap,
+        twice_differentiated,
+    ],
+)
+def test_transformations_compose(composed, hopper):
+    """With the loop of XLA that the launch is on a CPU."""
+    params, x, _ = problem(SMALL, batch=4)
+
+    def results(options):
+        return jax.jit(composed, static_argnums=0)(
+            functools.partial(loss, options), params, x
+        )
+
+    same(results(KERNEL), results(SCAN), 1e-5)
+
+
+def test_the_precision_of_the_kernel_has_a_name(hopper):
+    with jax.default_matmul_precision("tensorfloat32"):
+        assert "recurrence_kernel" in text_of(LSTM)
 
 
 # Where there can be no kernel
@@ -318,7 +429,6 @@ REFUSED = {
     "symbolic": symbolic,
     "no steps": lambda: text_of(LSTM, shape=(B, 0, D)),
     "Explicit axes": explicit,
-    "check_vma=False": lambda: sharded(KERNEL, True)(*problem(SMALL, batch=8)[:2]),
     "a product of": lambda: text_of(
         AttentionCell(H, memory_features=5), memory=jnp.ones((B, 3, 5))
     ),
@@ -336,18 +446,29 @@ def test_float64_is_named(hopper, x64):
         text_of(LSTM, dtype=jnp.float64)
 
 
-@pytest.mark.parametrize("name", ["no_compiler", "8.0", "12.0"])
-def test_a_machine_without_a_kernel_is_named(name, monkeypatch):
-    if name == "no_compiler":
-        words = "NVRTC is not installed"
-        monkeypatch.setattr(launch, "_nvrtc", lambda: None)
-    else:
-        words = f"this GPU has compute capability {name}"
-        device = types.SimpleNamespace(device_kind="this GPU", compute_capability=name)
-        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-        monkeypatch.setattr(jax, "local_devices", lambda: [device])
+# (compute capability, multiprocessors, CUDA of the driver, whether there is NVRTC)
+MACHINES = {
+    "this GPU has compute capability 8.0": ("8.0", 108, 12080, True),
+    "this GPU has compute capability 12.0": ("12.0", 170, 12080, True),
+    "1 multiprocessors hold none": ("9.0", 1, 12080, True),
+    "the driver is one of CUDA 12.00": ("9.0", 132, 12000, True),
+    "NVRTC is not installed": ("9.0", 132, 12080, False),
+}
+
+
+@pytest.mark.parametrize("words", MACHINES)
+def test_a_machine_without_a_kernel_is_named(words, monkeypatch):
+    capability, cores, driver, has_nvrtc = MACHINES[words]
+    device = types.SimpleNamespace(
+        device_kind="this GPU", compute_capability=capability, core_count=cores
+    )
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    monkeypatch.setattr(nvrtc, "driver", lambda: driver)
+    monkeypatch.setattr(nvrtc, "library", lambda: object() if has_nvrtc else None)
     with refused(words, error=ValueError):
         text_of(LSTM)
+    assert words in runs_as(LSTM, D, steps=T, rows=B, platform="gpu")
 
 
 @pytest.mark.parametrize(("cell", "norms"), [(LSTM, 2), (PLAIN_GRU, 0)], ids=["2", "0"])
@@ -367,7 +488,7 @@ def test_a_norm_has_one_exchange(cell, norms, hopper, monkeypatch):
 
 @pytest.mark.parametrize("cell", [SimpleCell(800), GRUCell(520)], ids=["800", "520"])
 def test_a_lane_may_have_more_than_two_units(cell, hopper):
-    assert "xla.gpu.ptx" in text_of(cell)
+    assert "recurrence_kernel" in text_of(cell)
 
 
 def test_on_a_cpu_there_is_none():
@@ -375,12 +496,59 @@ def test_on_a_cpu_there_is_none():
         text_of(LSTM, ScanOptions(kernels="on"))
 
 
+def test_it_is_said_what_a_cell_runs_as(hopper):
+    sizes = {"steps": T, "rows": B, "platform": "gpu"}
+    assert runs_as(LSTM, D, **sizes) == "kernel"
+    assert "a sum over the batch" in runs_as(LSTMCell(H, "batch"), D, **sizes)
+    assert runs_as(LSTM, D, steps=T, rows=B) == "there are no kernels for cpu"
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows", "chunk"),
+    [
+        (64, 64, 64),
+        (64, 256, 16),
+        (300, 128, 100),
+        (10_000, 128, 2_500),
+        (70, 16384, 24),
+    ],
+)
+def test_long_sequences_are_few_chunks(steps, rows, chunk, hopper):
+    x = jax.ShapeDtypeStruct((steps, rows, 64), jnp.float32)
+    weights = {"w_x": jax.ShapeDtypeStruct((64, 512), jnp.float32)}
+    reads = scan_options.Reads({}, {}, ())
+
+    def plan(**options):
+        options = ScanOptions(kernels="auto", platform="gpu", **options)
+        return scan_options.plan_for(
+            None, None, False, reads, x, steps, weights, options
+        )
+
+    assert plan().backward_chunk == chunk
+    assert plan(chunk=5).backward_chunk == 5
+
+
+def test_ptx_is_kept_for_other_processes(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(nvrtc, "_folder", lambda: tmp_path / "kernels")
+    monkeypatch.setattr(nvrtc, "_digest", lambda source, headers: source)
+    monkeypatch.setattr(
+        nvrtc, "_compiled", lambda source, headers: made.append(source) or "text"
+    )
+    for _ in range(2):
+        nvrtc.ptx.cache_clear()
+        assert nvrtc.ptx("some") == "text"
+    nvrtc.ptx.cache_clear()
+    assert made == ["some"]
+    assert [path.name for path in (tmp_path / "kernels").iterdir()] == ["some.ptx"]
+
+
 def test_a_choice_goes_to_the_scan(hopper):
     """Without a word, where there is no kernel."""
-    assert "xla.gpu.ptx" in text_of(LSTM, AUTO)
-    assert "xla.gpu.ptx" not in text_of(LSTMCell(H, "batch"), AUTO)
+    assert "recurrence_kernel" in text_of(LSTM, AUTO)
+    assert "recurrence_kernel" not in text_of(LSTMCell(H, "batch"), AUTO)
     same(run_step(sorting_step, AUTO), run_step(sorting_step, SCAN))
-    assert "xla.gpu.ptx" not in text_of(LSTM, ScanOptions(kernels="auto"))
+    assert "recurrence_kernel" not in text_of(LSTM, ScanOptions(kernels="auto"))
 
 
 def test_who_asks_for_no_kernel_imports_none():

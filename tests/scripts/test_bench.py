@@ -13,7 +13,7 @@ import pytest
 from docs.examples import recurrent_ppo
 from lnrepro.engine import config_file
 from lnrepro.functional.fast import platform
-from lnrepro.functional.fast.gpu import launch
+from lnrepro.functional.fast.gpu import launch, nvrtc
 from scripts import bench
 from scripts.benches import cells, engine, kernels, layers, programs, records
 from tests.functional import gpu_programs
@@ -50,7 +50,8 @@ def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
 def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch):
     """By the kernel of GPUs, which runs on this CPU."""
     monkeypatch.setitem(cells.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
-    monkeypatch.setattr(launch, "reason_against_device", lambda: None)
+    monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
+    monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
     monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))
     path = tmp_path / "kernels.json"
     flags = ["--shapes", "draw", "--cells", "LN-GRU", "--rounds", "1", "--seconds", "0"]

@@ -249,7 +249,12 @@ class Parts(NamedTuple):
 
 
 def take_apart(
-    body: Callable, init: Any, xs: Any, *, draw_before: bool = False
+    body: Callable,
+    init: Any,
+    xs: Any,
+    *,
+    draw_before: bool = False,
+    repeat: bool = True,
 ) -> Parts:
     """Find what is sequential in the body of a scan.
 
@@ -259,6 +264,8 @@ def take_apart(
       xs: pytree of arrays [T, ...], where T is not 0.
       draw_before: whether random bits of JAX's default generator are drawn before the
         loop. They are the same under vmap, and take memory for all steps.
+      repeat: whether `after` may compute again what the loop has computed. Otherwise
+        the loop stacks more.
     """
     must_stay = functools.partial(_must_stay, draw_before=draw_before)
     first = jax.tree.map(lambda a: a[0], xs)
@@ -305,7 +312,7 @@ def take_apart(
     # The rest: from what the loop stacks and from the inputs, which are there anyway.
     def can_repeat(e):
         is_costly = e.primitive.name in EXPENSIVE or must_stay(e)
-        return id(e) not in is_sequential or not is_costly
+        return id(e) not in is_sequential or (repeat and not is_costly)
 
     to_after = minimum_cut(
         variables(outputs),

@@ -1,12 +1,45 @@
 """Loops that run as one kernel where they can: what kernels of all platforms share."""
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+import logging
+from collections.abc import Callable, Iterator
 
 import jax
+
+logger = logging.getLogger("lnrepro.kernels")
+# What is noted of a loop that runs as a kernel. Of others it is the reason.
+KERNEL = "kernel"
+_seen = contextvars.ContextVar[list[str] | None]("seen", default=None)
 
 
 class NoKernel(Exception):
     """There can be no kernel for a loop. The text says why, in one line."""
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[str]]:
+    """Collect what the loops that are traced inside run as.
+
+    Yields:
+      A list, to which each loop adds `KERNEL`, or the reason against one. A function
+      that was traced before adds nothing.
+    """
+    seen: list[str] = []
+    token = _seen.set(seen)
+    try:
+        yield seen
+    finally:
+        _seen.reset(token)
+
+
+def note(words: str) -> None:
+    """Tell those who watch what a loop runs as; without them, log it."""
+    seen = _seen.get()
+    if seen is not None:
+        seen.append(words)
+    else:
+        logger.info(words if words == KERNEL else f"scan: {words}")
 
 
 def with_kernel(kernel: Callable, plain: Callable, required: bool) -> Callable:
@@ -21,13 +54,16 @@ def with_kernel(kernel: Callable, plain: Callable, required: bool) -> Callable:
 
     def loop(body, carry, xs, *, reverse=False, unroll=1):
         try:
-            return kernel(body, carry, xs, reverse=reverse)
+            results = kernel(body, carry, xs, reverse=reverse)
         except NoKernel as reason:
             if required:
                 raise ValueError(
                     f"scan: kernels='on' cannot be used here: {reason}"
                 ) from None
+            note(str(reason))
             return plain(body, carry, xs, reverse=reverse, unroll=unroll)
+        note(KERNEL)
+        return results
 
     return loop
 

@@ -87,8 +87,13 @@ DEV void expect(Barrier* b, int bytes) {
   b->arrivals = 1;
   settle(b);
 }
-DEV void wait(Barrier* b, int parity) {
-  while ((b->phase & 1) == parity) give_way();
+// False after many rounds in which nothing came.
+DEV bool wait(Barrier* b, int parity) {
+  for (int i = 0; (b->phase & 1) == parity; ++i) {
+    if (i == 20000) return false;
+    give_way();
+  }
+  return true;
 }
 inline void deliver(const Message& m) {
   *m.to = m.value;
@@ -126,6 +131,7 @@ inline unsigned narrow(float v) {   // to the nearest, and to even
   unsigned u = bits_of(v);
   return (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
+DEV float number_of_bits(unsigned u) { return of_bits(u); }
 DEV float pack(float low, float high) { return of_bits(narrow(high) << 16 | narrow(low)); }
 DEV float rounded(float v) { return of_bits(narrow(v) << 16); }
 DEV float number(float v) { return v; }

@@ -22,13 +22,13 @@ static void resume(int i) {
 // seed: 0 runs threads in their order, and messages arrive at once. Any other finds races:
 // warps and blocks run at other speeds, and messages arrive late and out of order.
 // Returns 1 if the threads wait for each other.
-extern "C" int run(const void** in, void** out, int seed) {
+extern "C" int run(const void** in, void** out, int seed, int clusters) {
   inputs = in;
   outputs = out;
   std::mt19937 random(seed);
   W.is_late = seed;
   constexpr int N = THREADS * C;
-  for (W.cluster = 0; W.cluster < (B + R - 1) / R; ++W.cluster) {
+  for (W.cluster = 0; W.cluster < clusters; ++W.cluster) {
     W.fibers.assign(N, {});
     W.memory.assign(C, {});
     W.at_block_sync.assign(C, 0);

@@ -15,7 +15,8 @@ import jax
 
 from lnrepro.functional.fast import fission
 from lnrepro.functional.fast.equations import value_of
-from lnrepro.functional.fast.gpu.values import Argument, Atom, Product, Tracer
+from lnrepro.functional.fast.gpu.atoms import Argument, Atom, Product
+from lnrepro.functional.fast.gpu.values import Tracer
 from lnrepro.functional.fast.kernels import NoKernel
 
 

@@ -8,8 +8,8 @@ differ.
 import math
 from collections.abc import Iterator
 
+from lnrepro.functional.fast.gpu.atoms import ELEMENTWISE, TYPES, Atom
 from lnrepro.functional.fast.gpu.program import Program
-from lnrepro.functional.fast.gpu.values import ELEMENTWISE, TYPES, Atom
 from lnrepro.functional.fast.kernels import NoKernel
 
 _KERNEL = """\
@@ -20,9 +20,10 @@ constexpr int {constants}, EXCHANGES = {exchanges};
 struct Shared {{ {members} Sums sums; }};
 static_assert(sizeof(Shared) <= SHARED, "too large for shared memory");
 KERNEL recurrence({parameters}) {{
+  const int B = sizes[0], T = sizes[1];
   Shared& sm = shared<Shared>();
   const int tid = thread_id(), row = cluster_id() * R + tid / 32;
-  const Thread me = {{tid, tid / 32, tid % 32, cluster_rank()}};
+  const Thread me = {{tid, tid / 32, tid % 32, cluster_rank(), false}};
   const int unit = me.block * U + me.lane;
   const bool has_row = row < B;
   int s = REVERSE ? T - 1 : 0;
@@ -30,8 +31,8 @@ KERNEL recurrence({parameters}) {{
   sm.sums.start(me);
   cluster_sync();
   NO_UNROLL for (int t = 0; t < T; ++t) {{
-    if (tid == 0) {{
-      sm.sums.expect_step();
+    sm.sums.expect_step(me);
+    if (tid == 0 && !me.is_lost) {{
       {expected}
     }}
     // The inputs of a step are read a step before.
@@ -58,6 +59,7 @@ def source(program: Program, constants: dict[str, int]) -> str:
         f"const {TYPES[a.aval.dtype]}* __restrict__ a{a.number}"
         for a in program.arguments
     ]
+    parameters.append("const int* __restrict__ sizes")
     for i, a in enumerate(program.types):
         parameters.append(f"{TYPES[a.dtype]}* __restrict__ y{i}")
     exchanges = [exchange for r in program.rounds for exchange in r.sums]
@@ -73,8 +75,8 @@ def source(program: Program, constants: dict[str, int]) -> str:
         products.append(f"typedef Product<{', '.join(map(str, words))}> P{i};")
         registers += f" - P{i}::USED"
         memory += f" - (int)sizeof(P{i})"
-        start.append(f"P{i}::Weights w{i};")
-        start.append(f"sm.p{i}.start(w{i}, a{weight.number}, me);")
+        start.append(f"P{i}::Weights w{i}; P{i}::Local l{i};")
+        start.append(f"sm.p{i}.start(w{i}, l{i}, a{weight.number}, me);")
         expected.append(f"sm.p{i}.expect_step(t);")
     stacks = [a for a in program.inputs if a.how.argument.what == "stack"]
     start += [_define(a, _read(a, "s" if a in stacks else "0")) for a in program.inputs]
@@ -129,8 +131,7 @@ def _rounds(program: Program, outputs: dict[Atom, list[str]]) -> Iterator[str]:
         for i, exchange in exchanges:
             yield from _wait(i, exchange)
         for i in used:
-            weight = program.products[i].weight.number
-            yield f"sm.p{i}.multiply(t, w{i}, a{weight}, me);"
+            yield f"sm.p{i}.multiply(t, w{i}, l{i}, me);"
         for a in r.product:
             yield _define(a, f"sm.p{a.how[0]}.result(t, {a.how[1]}, n, me)")
         made = [a for exchange in r.sums for a in exchange] + r.product

@@ -13,96 +13,29 @@ What is left are element-wise operations, sums over units, and products.
 Shape letters: B rows, H units, K and N multiples of H.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional.fast.equations import evaluate, results_of
+from lnrepro.functional.fast.gpu.atoms import (
+    ELEMENTWISE,
+    SAME,
+    TF32,
+    TYPES,
+    Argument,
+    Array,
+    Atom,
+    Place,
+    Product,
+)
 from lnrepro.functional.fast.kernels import NoKernel
 
-# The types of numbers in memory. A kernel computes in float32, and rounds the results
-# of operations on bfloat16.
-TYPES = {
-    jnp.dtype(jnp.float32): "float",
-    jnp.dtype(jnp.bfloat16): "bf16",
-    jnp.dtype(jnp.bool_): "bool",
-}
 # Atoms of an array, each of which takes a register.
 MOST_ATOMS = 64
-# In CUDA, by the name of JAX's primitive.
-ELEMENTWISE = {
-    "add": "{0} + {1}", "add_any": "{0} + {1}", "sub": "{0} - {1}",
-    "mul": "{0} * {1}", "div": "{0} / {1}", "neg": "-{0}", "square": "{0} * {0}",
-    "max": "maximum({0}, {1})", "min": "minimum({0}, {1})", "abs": "fabsf({0})",
-    "tanh": "tanh_({0})", "logistic": "sigmoid({0})", "exp": "expf({0})",
-    "log": "logf({0})", "log1p": "log1pf({0})", "expm1": "expm1f({0})",
-    "sqrt": "sqrtf({0})", "rsqrt": "rsqrtf({0})", "erf": "erff({0})",
-    "pow": "powf({0}, {1})", "clamp": "minimum(maximum({1}, {0}), {2})",
-    "sin": "sinf({0})", "cos": "cosf({0})", "exp2": "exp2f({0})",
-    "floor": "floorf({0})", "ceil": "ceilf({0})",
-    "select_n": "{0} ? {2} : {1}", "copy": "{0}", "copy_p": "{0}",
-    "one_if": "{0} ? 1.f : 0.f",
-    "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
-    "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} && {1}", "or": "{0} || {1}",
-    "not": "!{0}", "is_finite": "isfinite({0})",
-}  # fmt: skip
-
-
-@dataclasses.dataclass(eq=False)
-class Atom:
-    """A number per unit of a row, or per row; or a literal, whose value is known."""
-
-    number: int  # Its place among all atoms.
-    kind: str  # "literal", "input", "local", "sum", "moments" or "product".
-    # Of a local atom its name in `ELEMENTWISE`, of an input its `Place`, of a product
-    # (product, chunk), of squared deviations from a mean the sum that the mean is of.
-    how: Any
-    args: tuple  # The atoms that it is made of.
-    type: str = "float"  # A value of `TYPES`.
-    per_unit: bool = False  # Whether units differ.
-    value: Any = None  # That of a literal.
-
-
-class Argument(NamedTuple):
-    """An argument of the kernel."""
-
-    number: int
-    variable: Any  # That of the equations.
-    what: str  # "constant", "carry", or "stack" [T, ...].
-
-    @property
-    def aval(self) -> Any:
-        """Shape and dtype in one step."""
-        return self.variable.aval
-
-
-class Place(NamedTuple):
-    """Where an atom lies in memory, counted from the first entry of its row."""
-
-    argument: Argument
-    has_row: bool
-    offset: int
-
-
-class Array(NamedTuple):
-    """What every entry of one row of an array is."""
-
-    # Atom number * (H + 1) + unit, of size 1 along a first axis that is the batch.
-    codes: np.ndarray
-    shape: tuple
-
-
-class Product(NamedTuple):
-    """A product of atoms, one a chunk of H, with the weight in an argument."""
-
-    weight: Argument
-    is_transposed: bool
-    inputs: tuple
 
 
 class Tracer:
@@ -183,6 +116,8 @@ class Tracer:
 
     def _results(self, e, inputs):
         name, out = e.primitive.name, e.outvars[0].aval
+        if name in SAME:
+            return inputs
         if not any(isinstance(a, Array | Argument) for a in inputs):
             # Masks of gates are computed now.
             with jax.ensure_compile_time_eval():
@@ -295,8 +230,10 @@ class Tracer:
         ((of_a, of_weight), batch) = e.params["dimension_numbers"]
         precision = e.params["precision"]
         precisions = precision if isinstance(precision, tuple) else (precision,)
-        if any(p not in (None, jax.lax.Precision.DEFAULT) for p in precisions):
-            raise NoKernel("products of a precision other than 'default'")
+        if any(p not in TF32 for p in precisions):
+            raise NoKernel(
+                "products of a precision other than 'default' and 'tensorfloat32'"
+            )
         shapes = [v.aval.shape for v in e.invars]
         is_weight = isinstance(weight, Argument) and weight.what == "constant"
         is_weight = is_weight and len(shapes[1]) == 2 and weight.aval.dtype in TYPES

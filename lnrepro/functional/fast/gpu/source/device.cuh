@@ -1,6 +1,7 @@
 // What C++ has no words for, as PTX. tests/functional/gpu_cpu has the same for a CPU.
 typedef unsigned int u32;
-typedef unsigned long long Barrier;
+typedef unsigned long long u64;
+typedef u64 Barrier;
 struct bf16 { unsigned short bits; };
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
 constexpr int larger(int a, int b) { return a > b ? a : b; }
@@ -47,11 +48,24 @@ DEV void expect(Barrier* b, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                ::"r"(local(b)), "r"(bytes) : "memory");
 }
-DEV void wait(Barrier* b, int parity) {
-  asm volatile(
-      "{\n.reg .pred p;\nL%=:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
-      "@!p bra L%=;\n}" ::"r"(local(b)), "r"(parity) : "memory");
+DEV bool has_ended(Barrier* b, int parity) {
+  u32 r;
+  asm volatile("{\n.reg .pred p;\n"
+               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+               "selp.u32 %0, 1, 0, p;\n}" : "=r"(r) : "r"(local(b)), "r"(parity) : "memory");
+  return r;
+}
+DEV u64 nanoseconds() {
+  u64 r;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(r));
+  return r;
+}
+// False after ten seconds, so that no fault of a kernel hangs the GPU.
+DEV bool wait(Barrier* b, int parity) {
+  if (has_ended(b, parity)) return true;
+  u64 end = nanoseconds() + 10000000000ull;
+  do if (has_ended(b, parity)) return true; while (nanoseconds() < end);
+  return false;
 }
 DEV void send(void* to, Barrier* b, int rank, float4 v) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], "
@@ -59,6 +73,7 @@ DEV void send(void* to, Barrier* b, int rank, float4 v) {
                "f"(v.z), "f"(v.w), "r"(remote(b, rank)) : "memory");
 }
 
+DEV float number_of_bits(u32 bits) { return __uint_as_float(bits); }
 DEV float tf32(float v) {
   u32 r;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));

@@ -3,7 +3,7 @@
 // A cluster of C blocks has R rows of the batch and all H units: block b has the units
 // b U, b U + 1, ... of every chunk (gate), warp r the row r, lane l the units l, l + 32,
 // ... of the block. The last block has fewer units where C does not divide H. The
-// generated source defines before this file: C, R, H, B rows, T steps, EXCHANGES.
+// generated source defines before this file: C, R, H, EXCHANGES.
 constexpr int WARPS = R, U = (H + C - 1) / C, UP = (U + 3) / 4 * 4, NU = (UP + 31) / 32;
 #define EACH UNROLL for (int n = 0; n < NU; ++n)
 DEV constexpr int units_of(int b) { return smaller(U, H - b * U); }
@@ -13,7 +13,10 @@ DEV float maximum(float a, float b) { return a > b || a != a ? a : b; }
 DEV float minimum(float a, float b) { return a < b || a != a ? a : b; }
 struct Thread {
   int tid, warp, lane, block;
+  mutable bool is_lost;   // a wait had no end: all that comes is NaN, and no wait is long
   DEV bool has(int n) const { return lane + 32 * n < units_of(block); }
+  DEV void wait(Barrier* b, int parity) const { if (!is_lost) is_lost = !::wait(b, parity); }
+  DEV float zero() const { return is_lost ? number_of_bits(0x7fc00000u) : 0.f; }
 };
 
 // A product of GI chunks with a weight, GO chunks of which come out. The weight stays on
@@ -25,7 +28,8 @@ struct Thread {
 // the sum is PW groups of 16 terms, whose weights lie
 //   KR in registers, of which a thread has so many for weights
 //   KS in shared memory, of which so many bytes are left
-//   the others in memory: they are read through the L2 cache in every step
+//   the others in the memory of the thread, in the order of use: they are read through
+//     the L2 cache in every step
 // TRANSPOSED: whether the weight is [GO H, GI H]. BUFFERS of what arrives: 2 where no
 // other exchange tells that all have read it.
 template <class W, int GI, int GO, bool TRANSPOSED, int BUFFERS, int REGISTERS, int BYTES>
@@ -61,7 +65,9 @@ struct Product {
   static constexpr int OF_GROUP = F * WARPS * 32 * 16, OTHER =
       4 * R * (INS * LDI + WK * LDP + PARTS * (SCATTER ? C : 1) * GO * UP) + 640;
   static constexpr int KS = smaller(PW - KR, larger(0, (BYTES - OTHER) / OF_GROUP));
+  static constexpr int KL = PW - KR - KS;
   typedef float4 Weights[KR > 0 ? KR : 1][F];
+  typedef float4 Local[KL > 0 ? KL : 1][F];
 
   float4 w[KS > 0 ? KS * F * WARPS : 1][32];
   alignas(16) float in[INS][R][LDI];
@@ -95,9 +101,11 @@ struct Product {
     return &w[((p - KR) * F + f) * WARPS + me.warp][me.lane];
   }
 
-  DEV void start(Weights& wr, const W* source, const Thread& me) {
+  DEV void start(Weights& wr, Local& wl, const W* source, const Thread& me) {
     UNROLL for (int p = 0; p < KR; ++p) UNROLL for (int f = 0; f < F; ++f)
       wr[p][f] = fragment(source, me, p, f);
+    NO_UNROLL for (int p = 0; p < KL; ++p) UNROLL for (int f = 0; f < F; ++f)
+      wl[p][f] = fragment(source, me, KR + KS + p, f);
     for (int p = KR; p < KR + KS; ++p) for (int f = 0; f < F; ++f)
       *in_shared(me, p, f) = fragment(source, me, p, f);
     for (int i = me.tid; i < INS * R * LDI; i += WARPS * 32) (&in[0][0][0])[i] = 0.f;
@@ -124,9 +132,9 @@ struct Product {
     }
   }
 
-  DEV void multiply(int t, const Weights& wr, const W* source, const Thread& me) {
+  DEV void multiply(int t, const Weights& wr, const Local& wl, const Thread& me) {
     if (SCATTER) block_sync();
-    else wait(&bar[t % BUFFERS], t / BUFFERS & 1);
+    else me.wait(&bar[t % BUFFERS], t / BUFFERS & 1);
     int wm = me.warp % WM, wk = me.warp / WM, g = me.lane / 4, t4 = me.lane % 4;
     constexpr int TILES = R / 8;   // of 8 rows
     float acc[TILES][MW][2][4] = {};
@@ -150,8 +158,8 @@ struct Product {
     // not.
     UNROLL_2 for (int k = KR; k < KR + KS; ++k) UNROLL for (int m = 0; m < MW; ++m)
       add(k, m, *in_shared(me, k, m), *in_shared(me, k, F - MW + m));
-    NO_UNROLL for (int k = KR + KS; k < PW; ++k) UNROLL for (int m = 0; m < MW; ++m)
-      add(k, m, fragment(source, me, k, m), fragment(source, me, k, F - MW + m));
+    NO_UNROLL for (int k = 0; k < KL; ++k) UNROLL for (int m = 0; m < MW; ++m)
+      add(KR + KS + k, m, wl[k][m], wl[k][F - MW + m]);
     UNROLL for (int i = 0; i < TILES; ++i) UNROLL for (int m = 0; m < MW; ++m)
       UNROLL for (int j = 0; j < 4; ++j) if (wm * MW + m < MT)
         p[wk][8 * i + 2 * t4 + j % 2][(wm * MW + m) * 16 + g + 8 * (j / 2)] =
@@ -167,11 +175,11 @@ struct Product {
       ::send(&part[t % PARTS][me.block][me.warp][i % (GO * UP)], &bar[t % BUFFERS],
             i / (GO * UP), v);
     }
-    wait(&bar[t % BUFFERS], t / BUFFERS & 1);
+    me.wait(&bar[t % BUFFERS], t / BUFFERS & 1);
   }
 
   DEV float result(int t, int chunk, int n, const Thread& me) const {
-    float s = 0.f;
+    float s = me.zero();
     int u = chunk * UP + me.lane + 32 * n;
     if (!me.has(n)) return s;
     if (SCATTER) UNROLL for (int b = 0; b < C; ++b) s += part[t % PARTS][b][me.warp][u];
@@ -180,19 +188,21 @@ struct Product {
   }
 };
 
-// The slots that parts of sums are sent to.
+// The slots that parts of sums are sent to. Each row has barriers of its own, so that a
+// warp waits for what it reads alone.
 struct Sums {
   alignas(16) float4 part[EXCHANGES > 0 ? EXCHANGES : 1][R][C];
-  alignas(8) Barrier bar[EXCHANGES > 0 ? EXCHANGES : 1];
+  alignas(8) Barrier bar[EXCHANGES > 0 ? EXCHANGES : 1][R];
   DEV void start(const Thread& me) {
-    if (me.tid == 0) for (int i = 0; i < EXCHANGES; ++i) init(&bar[i]);
+    if (me.lane == 0) for (int i = 0; i < EXCHANGES; ++i) init(&bar[i][me.warp]);
   }
-  DEV void expect_step() {
-    for (int i = 0; i < EXCHANGES; ++i) expect(&bar[i], R * C * sizeof(float4));
+  DEV void expect_step(const Thread& me) {
+    if (me.lane || me.is_lost) return;
+    UNROLL for (int i = 0; i < EXCHANGES; ++i) expect(&bar[i][me.warp], C * sizeof(float4));
   }
   // To the same lane's block, from the first lanes of a warp.
   DEV void send_parts(int e, float4 v, const Thread& me) {
-    if (me.lane < C) send(&part[e][me.warp][me.block], &bar[e], me.lane, v);
+    if (me.lane < C) send(&part[e][me.warp][me.block], &bar[e][me.warp], me.lane, v);
   }
 };
 
@@ -208,8 +218,8 @@ DEV void send_sums(Sums& sm, int e, const float (&v)[N][NU], const Thread& me) {
 }
 template <int N>
 DEV void wait_sums(Sums& sm, int e, int phase, float (&s)[4], const Thread& me) {
-  wait(&sm.bar[e], phase);
-  UNROLL for (int i = 0; i < N; ++i) s[i] = 0.f;
+  me.wait(&sm.bar[e][me.warp], phase);
+  UNROLL for (int i = 0; i < N; ++i) s[i] = me.zero();
   UNROLL for (int b = 0; b < C; ++b)    // in the same order in all blocks
     UNROLL for (int i = 0; i < N; ++i) s[i] += (&sm.part[e][me.warp][b].x)[i];
   warp_sync();                          // all lanes have read before one sends again
@@ -219,20 +229,24 @@ DEV void wait_sums(Sums& sm, int e, int phase, float (&s)[4], const Thread& me) 
 // exchange: blocks send the mean of their units and its squared deviations.
 template <int G>
 DEV void send_moments(Sums& sm, int e, const float (&v)[G][NU], const Thread& me) {
-  float s = 0.f, q = 0.f;
-  UNROLL for (int i = 0; i < G; ++i) EACH s += me.has(n) ? v[i][n] : 0.f;
-  float mean = warp_sum(s) / (G * units_of(me.block));
+  // In one pass, as differences from one of the values. Elsewhere two passes are the rule,
+  // since squares of large numbers lose what is small. Here the shift is a member of the
+  // sum: the square of its distance to the mean is a part of q, so that no more than G U + 1
+  // roundings of q are lost, however large the mean.
+  float s = 0.f, q = 0.f, shift = shuffle(v[0][0], 0);
   UNROLL for (int i = 0; i < G; ++i) EACH {
-    float d = me.has(n) ? v[i][n] - mean : 0.f;
-    q += d * d;
+    float d = me.has(n) ? v[i][n] - shift : 0.f;
+    s += d, q += d * d;
   }
-  sm.send_parts(e, make_float4(mean, warp_sum(q), 0.f, 0.f), me);
+  s = warp_sum(s), q = warp_sum(q);
+  float from = s / (G * units_of(me.block));
+  sm.send_parts(e, make_float4(shift + from, maximum(q - s * from, 0.f), 0.f, 0.f), me);
 }
 template <int G>
 DEV void wait_moments(Sums& sm, int e, int phase, float (&s)[4], const Thread& me) {
-  wait(&sm.bar[e], phase);
+  me.wait(&sm.bar[e][me.warp], phase);
   const float4(&part)[C] = sm.part[e][me.warp];
-  s[0] = s[1] = 0.f;
+  s[0] = s[1] = me.zero();
   UNROLL for (int b = 0; b < C; ++b) s[0] += part[b].x * (G * units_of(b));
   UNROLL for (int b = 0; b < C; ++b) {
     float d = part[b].x - s[0] / (G * H);
