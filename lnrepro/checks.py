@@ -30,10 +30,6 @@ class Range(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-# `functional.ScanOptions.kernels` for the values of config.pallas.
-KERNELS = {True: "on", None: "auto", False: "off"}
-
-
 def _whole(least: int, most: int) -> Range:
     """Return the range of the whole numbers from `least` to `most`."""
 

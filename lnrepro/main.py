@@ -214,6 +214,9 @@ def _use_compilation_cache(jax):
     # JAX needs filelock for a limit.
     if importlib.util.find_spec("filelock"):
         jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
+    # A pointer, other in each process, stands in programs whose kernels are split
+    # over devices. What it points at is told by a digest (functional/fast/gpu).
+    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         caches = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         folder = pathlib.Path(caches) / "lnrepro" / "xla"

@@ -133,7 +133,8 @@ def test_a_run_goes_on_with_other_devices(home):
         ("config.norm = 'group'", "--config.norm=group"),
         ("config.optimizer.name", "--config.optimizer.name=adm"),
         ("config.placement", "--config.placement=tpu"),
-        ("config.pallas", "--config.pallas=True"),
+        ("config.kernels", "--config.kernels=on"),
+        ("off, auto or on", "--config.kernels=yes"),
         ("config.batch_size", "--config.batch_size=2000"),
         # The tests have four devices.
         ("take 64", "--config.batch_size=63"),

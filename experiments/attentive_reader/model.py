@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import KERNELS, check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 from lnrepro.errors import UserError
 from lnrepro.functional import LSTMCell, ScanOptions, norms, unroll
 
@@ -85,7 +85,7 @@ class Reader:
         # lower than those of layer norm, see `config.model.gain`.
         self.orthogonal = jax.nn.initializers.orthogonal(0.05)
         # Passages are long, so memory comes before speed.
-        self.options = ScanOptions(save="recurrent", kernels=KERNELS[config.pallas])
+        self.options = ScanOptions(save="recurrent", kernels=config.kernels)
         self.gain = sizes.gain.batch if self.batch else sizes.gain.layer
         self.cell = LSTMCell(
             sizes.units,

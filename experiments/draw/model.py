@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import KERNELS, check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 from lnrepro.errors import UserError
 from lnrepro.functional import (
     LSTMCell,
@@ -94,7 +94,7 @@ class Draw:
                 )
         self.sizes = sizes
         kernel_init = jax.nn.initializers.lecun_normal()
-        self.options = ScanOptions(kernels=KERNELS[config.pallas])
+        self.options = ScanOptions(kernels=config.kernels)
         self.cell = LSTMCell(
             sizes.units,
             norm=config.norm,

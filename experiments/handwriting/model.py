@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import KERNELS, check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 from lnrepro.functional import LSTMCell, ScanOptions, step, unroll
 
 from . import mixture
@@ -64,7 +64,7 @@ class Network:
         # plain autodiff and saves 3 % of the time. With layer norm it takes a third
         # and saves 10 to 16 % (`bench.py train` of commit 47dd3db).
         save = "products" if config.norm == "layer" else "carries"
-        self.options = ScanOptions(save=save, kernels=KERNELS[config.pallas])
+        self.options = ScanOptions(save=save, kernels=config.kernels)
 
     def cells(self) -> dict[str, WindowCell | LSTMCell]:
         """Return the three layers by name."""

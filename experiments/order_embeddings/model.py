@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.checks import KERNELS, check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 
 from .ranking import ERRORS
 
@@ -59,7 +59,7 @@ class Encoders:
         self.vocabulary = config.data.vocabulary
         self.positive = sizes.similarity == "order"
         # The recurrent kernels keep their orthogonal default.
-        self.options = functional.ScanOptions(kernels=KERNELS[config.pallas])
+        self.options = functional.ScanOptions(kernels=config.kernels)
         self.cell = functional.GRUCell(
             sizes.units, norm=config.norm, kernel_init=uniform(0.1)
         )

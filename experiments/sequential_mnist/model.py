@@ -8,7 +8,6 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.checks import KERNELS
 from lnrepro.linen import RNN
 
 NORMS = ("none", "layer", "rms")
@@ -49,6 +48,6 @@ class PixelLSTM(nn.Module):
         cell = functional.LSTMCell(
             model.units, norm=self.config.norm, forget_bias=model.forget_bias
         )
-        options = functional.ScanOptions(kernels=KERNELS[self.config.pallas])
+        options = functional.ScanOptions(kernels=self.config.kernels)
         h = RNN(cell, options=options)(x)[:, -1]
         return nn.Dense(model.classes)(h)

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import KERNELS, check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 from lnrepro.functional import GRUCell, ScanOptions, unroll
 
 from .softmax import cross_entropy
@@ -51,7 +51,7 @@ class SkipThoughts:
         check_at_least(config, 3, "model.vocabulary")
         self.sizes = config.model
         self.cell = GRUCell(self.sizes.units, norm=config.norm, kernel_init=_uniform)
-        self.options = ScanOptions(kernels=KERNELS[config.pallas])
+        self.options = ScanOptions(kernels=config.kernels)
         # Compiled here, so that all encoders of a run share the programs.
         self.encode_compiled = jax.jit(self.encode)
 

@@ -69,22 +69,25 @@ def make(kind: str, batch_size: int) -> Placement:
     return _pmap() if kind == "pmap" else _jit()
 
 
-def check_pallas(pallas: bool | None, kind: str) -> None:
-    """Raise UserError where the devices cannot run `config.pallas`.
+def check_kernels(kernels: str, kind: str) -> None:
+    """Raise UserError where the devices cannot run `config.kernels`.
 
     Args:
-      pallas: `config.pallas`.
+      kernels: `config.kernels`.
       kind: "jit" or "pmap".
     """
+    if kernels not in ("off", "auto", "on"):
+        raise UserError(f"config.kernels = {kernels!r}: choose off, auto or on")
     devices = jax.devices()
     platform = devices[0].platform
-    if pallas and platform == "cpu":
+    if kernels == "on" and platform == "cpu":
         raise UserError(
-            "config.pallas = True needs a TPU or a GPU; the devices are CPUs"
+            "config.kernels = 'on' needs a TPU or a GPU; the devices are CPUs"
         )
-    if pallas is not False and platform != "cpu" and kind == "jit" and devices[1:]:
+    is_split = platform == "tpu" and kind == "jit" and devices[1:]
+    if kernels != "off" and is_split:
         raise UserError(
-            f"config.pallas = {pallas}: XLA does not split a kernel over the "
+            f"config.kernels = {kernels!r}: XLA does not split a TPU's kernel over the "
             f"{len(devices)} devices; take one device, or config.placement = 'pmap'"
         )
 

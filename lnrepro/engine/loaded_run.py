@@ -52,7 +52,9 @@ class LoadedRun:
         """Convert the config; see `load`."""
         self.folder = folder
         self.about = about
-        self.config = ConfigDict(_with_tuples(about["config"]))
+        self.config = ConfigDict(
+            _with_tuples(run_config.with_new_names(about["config"]))
+        )
         self._checkpoint = checkpoint
 
     if TYPE_CHECKING:

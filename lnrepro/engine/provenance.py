@@ -6,10 +6,12 @@ the machine. config.json has those of the first start, resumes.jsonl of the othe
 
 import contextlib
 import json
+import logging
 import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
@@ -134,6 +136,52 @@ def this_start() -> dict[str, Any]:
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         },
     }
+
+
+@contextlib.contextmanager
+def watched_kernels() -> Iterator[list[str]]:
+    """Collect what the recurrences that are traced inside run as.
+
+    Yields:
+      A list of "kernel" and of reasons against one, each once.
+    """
+    # What has a kernel says so in this log; a trainer knows nothing else of it.
+    log, seen = logging.getLogger("lnrepro.kernels"), []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            if record.getMessage() not in seen:
+                seen.append(record.getMessage())
+
+    handler, level = Handler(), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield seen
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)
+
+
+def record_kernels(workdir: pathlib.Path, seen: list[str]) -> list[str]:
+    """Record what the recurrences of a run run as.
+
+    Args:
+      workdir: the run directory.
+      seen: "kernel", and reasons against one.
+
+    Returns:
+      Lines to show: what they run as, and what is another than at the last start.
+    """
+    path = workdir / "config.json"
+    about = json_files.read_object(path) or {}
+    before, now = about.get("recurrences"), sorted(seen)
+    if before != now and (before or now):
+        json_files.write(path, about | {"recurrences": now})
+    lines = [f"recurrences: {words}" for words in now]
+    if before is not None and before != now:
+        lines.append(f"recurrences before: {'; '.join(before) or 'scan'}")
+    return lines
 
 
 def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:

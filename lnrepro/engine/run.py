@@ -67,7 +67,7 @@ class Run:
           UserError: the config does not fit the devices.
         """
         config = self.config
-        distribute.check_pallas(config.pallas, config.placement)
+        distribute.check_kernels(config.kernels, config.placement)
         return distribute.make(config.placement, config.batch_size)
 
     @property

@@ -17,6 +17,19 @@ def as_json(config: ConfigDict) -> dict[str, Any]:
     return json.loads(json.dumps(config.to_dict()))
 
 
+# Fields of kept records that have another name now: {old: (new, {old value: new})}.
+_RENAMED = {"pallas": ("kernels", {True: "on", None: "auto", False: "off"})}
+
+
+def with_new_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded config with the names that its fields have now."""
+    changed = dict(config)
+    for old, (new, values) in _RENAMED.items():
+        if old in changed:
+            changed[new] = values[changed.pop(old)]
+    return changed
+
+
 def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield (field, value in a, value in b) where JSON values differ.
 
@@ -49,6 +62,8 @@ def check_same(what: str, there: Any, now: Mapping[str, Any], remedy: str) -> No
       UserError: they differ; all fields are named.
     """
     found = []
+    if "config" in there:
+        there = {**there, "config": with_new_names(there["config"])}
     for field, a, b in differences({name: there.get(name) for name in now}, now):
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end

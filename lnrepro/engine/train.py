@@ -260,8 +260,12 @@ def _take_steps(
             # Steps, up to the next point where something is due.
             n = min(every - step % every for every in intervals)
             batch = placement.batch(take(batches, min(n, total - step)))
-            state, metrics = compiled(state, batch)
-            if not calls:
+            if calls:
+                state, metrics = compiled(state, batch)
+            else:
+                state, metrics = _first_call(
+                    run, progress, bool(records), compiled, state, batch
+                )
                 experiment.check_train_metrics(run.config.curves, metrics)
             step, calls = min(step + n, total), calls + 1
             progress.step(step)
@@ -307,6 +311,15 @@ def _take_steps(
     if best:
         numbers |= {f"best {best['metric']}": best["value"], "best step": best["step"]}
     return Results(numbers, list(paths))
+
+
+def _first_call(run, progress, is_first, compiled, state, batch):
+    """Call the compiled step, and say and record what its recurrences run as."""
+    with provenance.watched_kernels() as seen:
+        results = compiled(state, batch)
+    for line in provenance.record_kernels(run.folder, seen) if is_first else ():
+        progress.say(line)
+    return results
 
 
 def _is_best(

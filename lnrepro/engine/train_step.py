@@ -97,10 +97,10 @@ def make_step(
             try:
                 return exp.loss(vars, batch, step_key)
             except ValueError as e:
-                # There can be no kernel where `config.pallas` asks for it.
+                # There can be no kernel where `config.kernels` asks for it.
                 if "kernels='on'" not in str(e):
                     raise
-                raise UserError(f"config.pallas = True: {e}") from e
+                raise UserError(f"config.kernels = 'on': {e}") from e
 
         value_and_grad = jax.value_and_grad(loss, has_aux=True)
         (value, (collections, metrics)), grads = value_and_grad(state.params)

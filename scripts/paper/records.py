@@ -30,8 +30,8 @@ SUFFIX = ".runs.jsonl"
 # Fields of a config in which runs may differ and still share a curve. The length is
 # compared in steps, and the data by its fingerprint.
 FREE_FIELDS = re.compile(
-    "(seeds?|norm|steps|epochs|steps_per_call|placement|pallas|mesh|best|curves|evals|"
-    r"(log|save)_every|eval_batch_size|data\.(dir|train_examples))(\..*)?"
+    "(seeds?|norm|steps|epochs|steps_per_call|placement|kernels|pallas|mesh|best|"
+    r"curves|evals|(log|save)_every|eval_batch_size|data\.(dir|train_examples))(\..*)?"
 )
 # Fields that configs do not have, but kept records do, with the JSON of the value that
 # stands for what the code does.

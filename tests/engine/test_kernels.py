@@ -1,26 +1,38 @@
-"""`config.pallas`: recurrences as one kernel, on the devices that have one."""
+"""`config.kernels`: recurrences as one kernel, on the devices that have one."""
 
 import types
 
 import jax
+import pytest
 
-from lnrepro.engine import distribute
+from lnrepro.engine import distribute, run_config
 from tests.refused import refused
 
 
-def test_a_kernel_is_for_one_device_of_a_program(monkeypatch):
-    """XLA does not split a kernel, and pmap gives each device its rows."""
-    gpu = types.SimpleNamespace(platform="gpu")
-    monkeypatch.setattr(jax, "devices", lambda: [gpu, gpu])
-    with refused("does not split a kernel over the 2 devices", "pmap"):
-        distribute.check_pallas(True, "jit")
-    distribute.check_pallas(True, "pmap")
-    distribute.check_pallas(False, "jit")
-    monkeypatch.setattr(jax, "devices", lambda: [gpu])
-    distribute.check_pallas(True, "jit")
+def test_a_kernel_of_a_tpu_is_for_one_device_of_a_program(monkeypatch):
+    """XLA does not split it, and pmap gives each device its rows."""
+    tpu = types.SimpleNamespace(platform="tpu")
+    monkeypatch.setattr(jax, "devices", lambda: [tpu, tpu])
+    with refused("does not split a TPU's kernel over the 2 devices", "pmap"):
+        distribute.check_kernels("on", "jit")
+    distribute.check_kernels("on", "pmap")
+    distribute.check_kernels("off", "jit")
+    monkeypatch.setattr(jax, "devices", lambda: [tpu])
+    distribute.check_kernels("on", "jit")
 
 
 def test_there_is_no_kernel_for_cpus():
     with refused("needs a TPU or a GPU"):
-        distribute.check_pallas(True, "jit")
-    distribute.check_pallas(None, "jit")
+        distribute.check_kernels("on", "jit")
+    distribute.check_kernels("auto", "jit")
+
+
+@pytest.mark.parametrize("old", [{"pallas": None}, {"kernels": "auto"}])
+def test_records_with_the_old_name_stay_readable(old):
+    there = {"config": {"seed": 0} | old}
+    now = {"config": {"seed": 0, "kernels": "auto"}}
+    run_config.check_same("it", there, now, "no remedy")
+    assert run_config.with_new_names(there["config"]) == now["config"]
+    with refused("config.kernels: 'auto' there, 'off' now"):
+        other = {"config": {"seed": 0, "kernels": "off"}}
+        run_config.check_same("it", there, other, "no remedy")

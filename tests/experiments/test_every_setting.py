@@ -154,8 +154,8 @@ RECURRENT = sorted(set(EXPERIMENTS) - {"mnist", "convnet"})
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECURRENT)
-def test_pallas_reaches_the_recurrences(name):
-    config = config_of(name, pallas=None)
+def test_kernels_reach_the_recurrences(name):
+    config = config_of(name, kernels="auto")
     exp = experiment.load(config)
     vars = jax.eval_shape(exp.init, jax.random.key(0))
     batches = exp.batches(0)

@@ -1,0 +1,65 @@
+"""Experiments with their recurrences as kernels for GPUs, whose threads are fibers."""
+
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro.engine import experiment, train_step
+from lnrepro.functional.fast import kernels
+from lnrepro.functional.fast.gpu import launch, nvrtc
+from lnrepro.functional.fast.platform import tracing_for
+from tests.experiments.test_every_setting import config_of
+from tests.functional import gpu_programs
+
+# What each runs as, besides kernels.
+SCANS = {
+    "attentive_reader": set(),
+    "handwriting": {"a product of"},
+    "order_embeddings": set(),
+    "sequential_mnist": set(),
+    "skip_thoughts": set(),
+}
+
+
+def two_steps(name, choice):
+    """The losses of two steps, the gradient of the first, and what loops run as."""
+    exp = experiment.load(config_of(name, kernels=choice))
+    vars = exp.init(jax.random.key(0))
+    batches = exp.batches(0)
+    first, second = (
+        jax.tree.map(lambda a: a[0], train_step.take(batches, 1)) for _ in range(2)
+    )
+    train_step.close(batches)
+
+    def loss(params, batch):
+        return exp.loss(vars | {"params": params}, batch, jax.random.key(1))[0]
+
+    step = jax.jit(jax.value_and_grad(loss))
+    with tracing_for("gpu"), kernels.watched() as seen:
+        before, gradient = step(vars["params"], first)
+        params = jax.tree.map(lambda p, d: p - 0.1 * d, vars["params"], gradient)
+        after, _ = step(params, second)
+    return jnp.stack([before, after]), gradient, set(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize("name", SCANS)
+def test_an_experiment_trains_with_kernels(name, monkeypatch):
+    monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
+    monkeypatch.setattr(nvrtc, "ptx", lambda source: "")
+    monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
+    monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))
+    losses, gradient, seen = two_steps(name, "auto")
+    expected, of_scan, _ = two_steps(name, "off")
+    assert kernels.KERNEL in seen
+    reasons = seen - {kernels.KERNEL}
+    assert len(reasons) == len(SCANS[name])
+    assert all(any(word in r for word in SCANS[name]) for r in reasons)
+    largest = max(float(jnp.abs(d).max()) for d in jax.tree.leaves(of_scan))
+    pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(of_scan), strict=True)
+    assert all(np.allclose(a, b, rtol=0, atol=1e-4 * largest) for a, b in pairs)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
