@@ -1,7 +1,9 @@
 """Errors that end a command in one line and an exit code, without a traceback."""
 
+import importlib.util
 import io
 import os
+import pathlib
 import signal
 import sys
 from collections.abc import Callable
@@ -94,6 +96,33 @@ def _stop(signum: int, _: object) -> NoReturn:
     sys.exit(128 + signum)
 
 
+def check_checkout() -> None:
+    """Check that a script and what it imports are of one checkout.
+
+    Raises:
+      UserError: lnrepro is that of another checkout, or a package that is installed has
+        the name of a folder of the checkout.
+    """
+    root = pathlib.Path(__file__).resolve().parents[1]
+    script = pathlib.Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
+    for folder in script.parents:
+        if (folder / "lnrepro/errors.py").exists() and folder != root:
+            raise UserError(
+                f"{script} imports lnrepro from {root}; run it with the Python of its "
+                f"own checkout, or set PYTHONPATH={folder}"
+            )
+    for name in ("scripts", "experiments"):
+        found = importlib.util.find_spec(name)
+        places = (found and found.submodule_search_locations) or ()
+        hidden = root / name not in [pathlib.Path(place).resolve() for place in places]
+        if hidden and (root / name).exists():
+            there = found and (found.origin or list(places))
+            raise UserError(
+                f"a package {name} ({there}) hides {root / name}; uninstall it, or "
+                "take it off PYTHONPATH"
+            )
+
+
 def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
     """Run the `main` of a script and exit.
 
@@ -105,6 +134,7 @@ def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
     # So that temporary folders are deleted. By default, SIGTERM ends Python at once.
     signal.signal(signal.SIGTERM, _stop)
     try:
+        check_checkout()
         sys.exit(main(sys.argv[1:]))
     except UserError as e:
         line, code = f"error: {e}", e.exit_code

@@ -17,6 +17,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import ast
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -110,9 +111,10 @@ def run(argv: list[str]) -> None:
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
         )
 
-    from lnrepro.engine import provenance, train, workdir
+    from lnrepro.engine import machine, provenance, train, workdir
     from lnrepro.engine.run_config import as_json
 
+    machine.check_devices()
     if _DISTRIBUTED.value or _COORDINATOR.value:
         peers.agree(
             "command",
@@ -209,19 +211,40 @@ def _help(argv):
 def _use_compilation_cache(jax):
     """Keep compiled programs between runs.
 
-    The folder is JAX_COMPILATION_CACHE_DIR if that is set.
+    The folder is JAX_COMPILATION_CACHE_DIR if that is set. It is the user's, may hold
+    other programs and has no limit.
     """
-    # JAX needs filelock for a limit.
-    if importlib.util.find_spec("filelock"):
-        jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     # A pointer, other in each process, stands in programs whose kernels are split
     # over devices. What it points at is told by a digest (functional/fast/gpu).
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    try:
         caches = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        folder = pathlib.Path(caches) / "lnrepro" / "xla"
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    except RuntimeError:
+        # A user without a home folder, as in a container: nothing is kept.
+        return
+    folder = pathlib.Path(caches) / "lnrepro" / "xla"
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    # JAX needs filelock for a limit.
+    if importlib.util.find_spec("filelock"):
+        jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
+        _heal(folder)
+
+
+def _heal(folder):
+    """Give each program the file with its time of use, which a limit needs.
+
+    A process that was killed between both leaves a program without it, and JAX warns at
+    every write to the folder.
+    """
+    with contextlib.suppress(OSError):
+        for program in folder.glob("*-cache"):
+            used = program.with_name(program.name.removesuffix("-cache") + "-atime")
+            if not used.exists():
+                # Never used: the first to be dropped.
+                used.write_bytes(bytes(8))
 
 
 def _abandon_if_peer_lost(error):

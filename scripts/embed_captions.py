@@ -14,7 +14,6 @@ import pathlib
 from lnrepro.data.files import load_npy
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
-from scripts.encode_sentences import read_lines, write_array
 
 BEST = 5
 
@@ -31,8 +30,11 @@ def main(argv: list[str]) -> None:
     add("--images", type=pathlib.Path, metavar="NPY", help="features to embed")
     add("--find", type=pathlib.Path, metavar="NPY", help="embedded images to find")
     args = parser.parse_args(argv)
-    captions = [] if args.images else read_lines()
+    # Imported late: `ended` looks first whether these are of this checkout.
     import lnrepro
+    from scripts.encode_sentences import read_lines, write_array
+
+    captions = [] if args.images else read_lines()
 
     run = lnrepro.load(args.workdir, experiment="experiments.order_embeddings")
     if args.images:

@@ -30,6 +30,8 @@ from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
 
 FIGURE_NUMBERS = range(1, 8)
+# The first line of index.md.
+WRITTEN = "<!-- written by scripts/figures.py -->"
 
 
 def main(argv: list[str]) -> None:
@@ -51,6 +53,7 @@ def main(argv: list[str]) -> None:
     # Imported late: --help and wrong flags need none of it.
     from scripts.paper.records import find
 
+    check_index(args.out)
     runs = find(args.runs)
     for metric in args.metric:
         if not any(metric in record for run in runs for record in run.records):
@@ -124,11 +127,23 @@ def draw_metric(
     curves.draw(curves.of_metric(metric, own), own, out / name)
 
 
+def check_index(out: pathlib.Path) -> None:
+    """Check that the index.md of a folder is one of this program.
+
+    Raises:
+      UserError: it is somebody's own.
+    """
+    index = out / "index.md"
+    if index.exists() and not index.read_bytes().startswith(WRITTEN.encode()):
+        raise UserError(f"{index} is not of this program; give another folder")
+
+
 def write_index(out: pathlib.Path) -> None:
     """Write index.md, which shows all pictures and tables of a folder."""
+    check_index(out)
     index = out / "index.md"
     index.unlink(missing_ok=True)
-    parts = []
+    parts = [f"{WRITTEN}\n"]
     for path in sorted(out.glob("*.png")):
         parts.append(f"## {path.stem}\n\n![]({path.name})\n")
     for path in sorted(out.glob("*.md")):

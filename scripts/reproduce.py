@@ -30,8 +30,6 @@ from lnrepro import data, optional
 from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
-from scripts import figures
-from scripts.sweep import drive, positive, report, seeds
 
 # {experiment: what of the paper its runs are for}, the cheapest first.
 PARTS = {
@@ -135,7 +133,9 @@ def main(argv: list[str]) -> int:
     """
     args = _arguments(argv)
     from lnrepro.engine.workdir import storage_errors
+    from scripts import figures
     from scripts.paper.records import find
+    from scripts.sweep import drive, report
     from scripts.sweeps.local import Local
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
@@ -148,6 +148,7 @@ def main(argv: list[str]) -> int:
         raise UserError("no run is left; prepare a data set")
     if args.plan:
         return 0
+    figures.check_index(args.report)
     runs = [run for item in planned for run in item.runs]
     todo = [run for run in runs if not run.ended]
     outcomes, stopped = drive(Local(args.processes), todo, 60 * args.hours)
@@ -169,6 +170,8 @@ def _line(item):
 
 
 def _arguments(argv):
+    from scripts.sweep import positive, seeds
+
     parser = Parser(prog="reproduce.py", description=__doc__)
     add = parser.add_argument
     add("--scale", required=True, choices=SCALES)

@@ -12,7 +12,6 @@ import numpy as np
 from lnrepro import theory
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
-from scripts import markdown as md
 
 # Number of random cases, inputs and units of the layer.
 CASES, FEATURES, UNITS = 256, 16, 8
@@ -48,6 +47,9 @@ def print_table_1() -> None:
                 word += " (not so in the paper)"
             cells.append(f"{word} {change:.0e}")
         rows.append((column, *cells))
+    # Imported late: `ended` looks first whether it is of this checkout.
+    from scripts import markdown as md
+
     print(md.table(("", *NORMALISERS), rows))
 
 
@@ -97,6 +99,9 @@ def print_fisher_errors() -> None:
         for row, of_formula in zip(rows, zip(*errors, strict=True), strict=True):
             words = ["exact" if e < EXACT else f"{e:.2f}" for e in of_formula]
             row.append("exact" if set(words) == {"exact"} else ", ".join(words))
+    # Imported late: `ended` looks first whether it is of this checkout.
+    from scripts import markdown as md
+
     print(md.table(("", *NORMALISERS), rows))
 
 

@@ -1,5 +1,5 @@
 # Sourced by quickstart and test: venv_with EXTRA makes .venv and installs this checkout with that extra, once.
-# The stamp holds a checksum of pyproject.toml, so a second start installs nothing until the requirements change.
+# The stamp holds a checksum of pyproject.toml and the version of Python: a second start installs nothing until one changes.
 # PYTHON names another interpreter; LNREPRO_EXACT=1 installs the tested versions of constraints.txt.
 
 venv_with() {
@@ -23,7 +23,7 @@ venv_with() {
     "$python" -m venv .venv
   fi
   stamp=.venv/.installed-$extra
-  want=$(cksum pyproject.toml constraints.txt | tr '\n' ' ')${LNREPRO_EXACT:-}
+  want=$(cksum pyproject.toml constraints.txt | tr '\n' ' ')$(.venv/bin/python -V)${LNREPRO_EXACT:-}
   # The test extra holds the train extra, so its stamp serves both.
   for have in "$stamp" .venv/.installed-test; do
     if [ -f "$have" ] && [ "$(cat "$have")" = "$want" ]; then return 0; fi

@@ -129,6 +129,8 @@ def test_an_export_is_the_run(small, exported):
         "data_facts.json",
         "metrics.jsonl",
     }
+    # Others may read it.
+    assert {path.stat().st_mode & 0o777 for path in exported.iterdir()} == {0o644}
     run, copy = lnrepro.load(small), lnrepro.load(exported)
     arrays = load_file(exported / "model.safetensors")
     np.testing.assert_array_equal(

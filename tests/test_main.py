@@ -10,13 +10,16 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 from absl import flags, logging
 
 from lnrepro import main, optional
+from lnrepro.engine import machine
 from lnrepro.engine.metrics import read
 from tests.hardening.processes import ended, start_two
+from tests.refused import refused
 from tests.runs import ROOT, SMOKE, environment, newest_state, run, start
 
 
@@ -328,7 +331,7 @@ def test_help_lists_the_configs_and_what_a_config_has(capsys):
     assert "--config.steps=9000\n      number of optimiser steps\n" in out
 
 
-def test_the_compilation_cache_has_a_limit(monkeypatch):
+def test_only_our_own_compilation_cache_has_a_limit(monkeypatch, tmp_path):
     set_to = {}
 
     class Jax:
@@ -336,8 +339,48 @@ def test_the_compilation_cache_has_a_limit(monkeypatch):
             update = staticmethod(set_to.__setitem__)
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "lnrepro/xla"
+    folder.mkdir(parents=True)
+    (folder / "a-cache").touch()
     main._use_compilation_cache(Jax)
+    assert set_to["jax_compilation_cache_dir"] == str(folder)
     assert 2**30 <= set_to["jax_compilation_cache_max_size"] < 2**40
+    # JAX warns at every write where the time of use of a program is missing.
+    assert (folder / "a-atime").read_bytes() == bytes(8)
+    # A folder of the user's may hold programs of others.
+    set_to.clear()
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    main._use_compilation_cache(Jax)
+    assert not {name for name in set_to if name.startswith("jax_compilation_cache")}
+
+
+def test_without_a_home_folder_no_program_is_kept(monkeypatch):
+    """Such as a user of a container without an entry in the passwd file."""
+
+    class Jax:
+        class config:
+            update = staticmethod(lambda name, value: None)
+
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pathlib.Path, "home", home)
+    main._use_compilation_cache(Jax)
+
+
+def test_a_device_that_is_not_there_is_one_line(monkeypatch):
+    def devices():
+        # What JAX does for "cuda" without a plugin.
+        raise AssertionError
+
+    monkeypatch.setattr(jax, "devices", devices)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    with refused("JAX_PLATFORMS=cuda: JAX finds no such device", "unset it"):
+        machine.check_devices()
 
 
 def test_a_failure_does_not_wait_for_threads_that_wait():

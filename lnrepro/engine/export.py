@@ -119,7 +119,9 @@ def write(
             for name in (workdir.FACTS, METRICS):
                 shutil.copyfile(folder / name, scratch / name)
             (scratch / CARD).write_text(card(about), encoding="utf-8")
-            # mkdtemp makes a folder that nobody else can read.
+            # mkdtemp and safetensors make what nobody else can read.
+            for file in scratch.iterdir():
+                file.chmod(0o644)
             scratch.chmod(0o755)
             os.replace(scratch, path)
         finally:

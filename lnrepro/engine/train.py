@@ -28,6 +28,7 @@ from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.metrics import Log, Meter, check_finite, write_csv
 from lnrepro.engine.progress import Progress, Row, table
 from lnrepro.engine.run import Results, Run
+from lnrepro.engine.run_config import as_json
 from lnrepro.engine.signals import Signals, Stopped
 from lnrepro.engine.train_step import close, take
 from lnrepro.engine.workdir import Lock
@@ -55,6 +56,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     """
     run = Run(config, folder)
     fingerprint, facts = _check(run)
+    before = workdir.read_about(folder) or {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(workdir.storage_errors(folder))
         # Process 0 alone locks the run directory and writes to it.
@@ -68,6 +70,8 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         opened = peers.from_first("folder", open_folder)
         if opened == "finished":
             if lock:
+                if before["config"]["curves"] != as_json(config)["curves"]:
+                    artifacts.draw_curves(folder, config.to_dict())
                 print(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
                     "its numbers again"

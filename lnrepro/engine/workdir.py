@@ -191,11 +191,11 @@ def open_run(
     """
     path, now = workdir / "config.json", as_json(config)
     about = check_run(workdir, config, fingerprint)
+    if about and about["config"] != now:
+        json_files.write(path, about | {"config": now})
     if about and read_results(workdir):
         return "finished"
     if about:
-        if about["config"] != now:
-            json_files.write(path, about | {"config": now})
         # What stopped the run before may be mended.
         (workdir / DIVERGED).unlink(missing_ok=True)
         return "resumed"

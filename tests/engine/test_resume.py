@@ -164,6 +164,18 @@ def test_a_finished_run_does_nothing(tmp_path, capsys):
     assert before == written()
 
 
+def test_other_curves_of_a_finished_run_are_drawn(tmp_path):
+    train.train(config(steps=10), tmp_path)
+    picture = tmp_path / "artifacts/curves.png"
+    before = picture.read_bytes() if picture.exists() else b""
+    other = config(steps=10)
+    other.curves = (("mine", ("train/loss",), "linear"),)
+    train.train(other, tmp_path)
+    assert picture.read_bytes() != before
+    about = json.loads((tmp_path / "config.json").read_text())
+    assert about["config"]["curves"] == [["mine", ["train/loss"], "linear"]]
+
+
 def test_each_start_is_recorded_and_a_change_is_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(provenance, "git_commit", lambda: "aaaa")
     crashed(tmp_path, monkeypatch)

@@ -313,6 +313,15 @@ def test_the_forest_plot_shows_shares_with_intervals(tmp_path):
     plot.plt.close(fig)
 
 
+def test_an_index_of_somebody_else_stays(draw_runs, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "index.md").write_text("mine")
+    with refused("index.md is not of this program"):
+        figures(draw_runs, "--out", out)
+    assert [path.name for path in out.iterdir()] == ["index.md"]
+
+
 def test_bad_input(tmp_path):
     with refused("there is no run directory (with a config.json) at or below it"):
         figures(tmp_path / "none", "--out", tmp_path / "out")

@@ -72,6 +72,24 @@ def test_the_installation_shows_that_it_goes_on(checkout):
     assert quickstart(checkout).stderr == ""
 
 
+def test_another_python_installs_again(checkout):
+    """An upgrade leaves .venv without the packages of the new version."""
+    script = """
+. scripts/venv.sh
+install_with_progress() { echo installs; }
+venv_with train"""
+    for version, says in (
+        ("3.11.1", "installs"),
+        ("3.11.1", ""),
+        ("3.13.0", "installs"),
+    ):
+        program(checkout / ".venv/bin/python", f"echo Python {version}")
+        done = subprocess.run(
+            ["sh", "-euc", script], cwd=checkout, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout.strip()) == (0, says), done.stderr
+
+
 def test_a_failure_of_pip_is_named_and_nothing_is_trained(checkout):
     then = "echo 'ERROR: No matching distribution found for jax' >&2; exit 1"
     program(checkout / ".venv/bin/python", PIP.format(then=then))
