@@ -21,7 +21,9 @@ RESULTS = ROOT / "experiments/results"
 
 def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     """Yield page, name and text of each section."""
-    runs = find([RESULTS / "small"])
+    # The pilot, and the seeds of the plan as far as they are trained.
+    kept = [RESULTS / "small", RESULTS / "fresh"]
+    runs = find([folder for folder in kept if folder.exists()])
     pilot = [run for run in runs if run.config.seed in PILOT]
     page = ROOT / "experiments/README.md"
     yield page, "answers", tables.answers(runs)

@@ -386,7 +386,8 @@ def test_a_finished_run_stays_beside_a_longer_one_that_is_not(tmp_path, capsys):
 
 def test_kept_runs_have_the_settings_of_their_configs():
     """A field that goes is named once in GONE_FIELDS; else its runs stand apart."""
-    for file in sorted((RESULTS / "small").glob("*.runs.jsonl")):
+    files = [*(RESULTS / "small").glob("*.runs.jsonl"), *(RESULTS / "fresh").glob("*")]
+    for file in sorted(files):
         name, _, variant = file.name.removesuffix(records.SUFFIX).partition("-")
         module = config_file.load_module(f"{ROOT}/configs/{name}.py")
         config = module.get_config(variant)
