@@ -3,6 +3,8 @@
 Shape letters: B batch, T words of the passage, H units, V vocabulary.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -31,7 +33,6 @@ def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
     return powers / jnp.maximum(powers.sum(0), jnp.finfo(powers.dtype).tiny)
 
 
-@jax.custom_vjp
 def answered(
     g: jax.Array, w: jax.Array, bias: jax.Array, answer: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -50,11 +51,18 @@ def answered(
     Returns:
       (log(p(answer) + 1e-8) in nats [B], whether another word scores higher [B]).
     """
-    return _answered(g, w, bias, answer)[0]
+    precision = jax.config.jax_default_matmul_precision
+    return _answered(g, w, bias, answer, precision)
 
 
-def _answered(g, w, bias, answer):
-    scores = g @ w + bias
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _answered(g, w, bias, answer, precision):
+    return _forward(g, w, bias, answer, precision)[0]
+
+
+def _forward(g, w, bias, answer, precision):
+    with jax.default_matmul_precision(precision):
+        scores = g @ w + bias
     of_answer = jnp.take_along_axis(scores, answer[:, None], 1)[:, 0]
     log_total = jax.nn.logsumexp(scores, 1)
     # log(p + FLOOR) = logaddexp(log p, log FLOOR), without forming p.
@@ -64,7 +72,7 @@ def _answered(g, w, bias, answer):
     return (log_p, is_wrong), (g, w, scores, log_total, of_answer, answer)
 
 
-def _answered_backward(saved, gradients):
+def _backward(precision, saved, gradients):
     g, w, scores, log_total, of_answer, answer = saved
     p = jnp.exp(of_answer - log_total)
     # d log(p + FLOOR) / d log p = p / (p + FLOOR)
@@ -74,8 +82,10 @@ def _answered_backward(saved, gradients):
     d_scores = factor * (is_answer - jnp.exp(scores - log_total[:, None]))
     # Without the barrier XLA computes this anew for each of the three uses.
     d_scores = jax.lax.optimization_barrier(d_scores)
-    d_bias = jnp.ones(len(d_scores), d_scores.dtype) @ d_scores
-    return d_scores @ w.T, g.T @ d_scores, d_bias, None
+    # The caller's precision, which JAX may have left when it traces this.
+    with jax.default_matmul_precision(precision):
+        d_bias = jnp.ones(len(d_scores), d_scores.dtype) @ d_scores
+        return d_scores @ w.T, g.T @ d_scores, d_bias, None
 
 
-answered.defvjp(_answered, _answered_backward)
+_answered.defvjp(_forward, _backward)

@@ -6,6 +6,7 @@ References:
   Gregor et al. (2015), "DRAW: A Recurrent Neural Network For Image Generation", 3.2.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -121,11 +122,14 @@ def write(window: Window, patch: jax.Array) -> jax.Array:
       patch: w, [B, N, N].
     """
     scaled = patch / window.gamma[:, None, None]
-    return _sum_of_outer_products(window.rows, scaled @ window.columns)
+    precision = jax.config.jax_default_matmul_precision
+    return _sum_of_outer_products(window.rows, scaled @ window.columns, precision)
 
 
-@jax.custom_vjp
-def _sum_of_outer_products(rows: jax.Array, columns: jax.Array) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _sum_of_outer_products(
+    rows: jax.Array, columns: jax.Array, precision: str | None
+) -> jax.Array:
     """Sum rows[:, n, :, None] * columns[:, n, None, :] over n.
 
     On a CPU, one batched matrix product takes two and a half times as long. The
@@ -134,6 +138,7 @@ def _sum_of_outer_products(rows: jax.Array, columns: jax.Array) -> jax.Array:
     Args:
       rows: [B, N, Y].
       columns: [B, N, X].
+      precision: `jax.default_matmul_precision` of the gradients.
 
     Returns:
       [B, Y, X]
@@ -144,13 +149,14 @@ def _sum_of_outer_products(rows: jax.Array, columns: jax.Array) -> jax.Array:
     )
 
 
-def _forward(rows, columns):
-    return _sum_of_outer_products(rows, columns), (rows, columns)
+def _forward(rows, columns, precision):
+    return _sum_of_outer_products(rows, columns, precision), (rows, columns)
 
 
-def _backward(saved, grad):
+def _backward(precision, saved, grad):
     rows, columns = saved
-    return columns @ grad.transpose(0, 2, 1), rows @ grad
+    with jax.default_matmul_precision(precision):
+        return columns @ grad.transpose(0, 2, 1), rows @ grad
 
 
 _sum_of_outer_products.defvjp(_forward, _backward)

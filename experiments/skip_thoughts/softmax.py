@@ -42,19 +42,23 @@ def cross_entropy(
     Returns:
       [], in nats.
     """
-    return _sum(h, w, bias, jnp.asarray(targets), jnp.asarray(valid), rows)
+    precision = jax.config.jax_default_matmul_precision
+    targets, valid = jnp.asarray(targets), jnp.asarray(valid)
+    return _sum(h, w, bias, targets, valid, rows, precision)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _sum(h, w, bias, targets, valid, rows):
-    return _all_chunks(h, w, bias, targets, valid, rows, with_gradients=False)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def _sum(h, w, bias, targets, valid, rows, precision):
+    with jax.default_matmul_precision(precision):
+        return _all_chunks(h, w, bias, targets, valid, rows, with_gradients=False)[0]
 
 
-def _forward(h, w, bias, targets, valid, rows):
-    return _all_chunks(h, w, bias, targets, valid, rows, with_gradients=True)
+def _forward(h, w, bias, targets, valid, rows, precision):
+    with jax.default_matmul_precision(precision):
+        return _all_chunks(h, w, bias, targets, valid, rows, with_gradients=True)
 
 
-def _backward(rows, gradients, scale):
+def _backward(rows, precision, gradients, scale):
     dh, dw, dbias = gradients
     return dh * scale, dw * scale, dbias * scale, None, None
 

@@ -49,6 +49,7 @@ the checkpointed loop of equinox in listing its sources and limits first.
 Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G blocks.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -174,13 +175,24 @@ def _reads_of(step, weights, params, carry, x, context):
     )
 
 
+@contextlib.contextmanager
+def _as_planned(plan):
+    """Trace for the platform of a scan, with the precision of its products."""
+    # JAX may trace the backward pass outside of the caller's context.
+    with (
+        platform.tracing_for(plan.platform),
+        jax.default_matmul_precision(plan.precision),
+    ):
+        yield
+
+
 def _plain_scan(plan, weights, params, carry, x, context):
     """Run the scan for JAX's own derivatives."""
 
     def keep_output(before, after, computed):
         return plan.output(after)
 
-    with platform.tracing_for(plan.platform):
+    with _as_planned(plan):
         last, outputs, aux, _ = _forward(
             plan, weights, params, carry, x, context, keep_output
         )
@@ -256,7 +268,7 @@ def _lean_forward(plan, weights, params, carry, x, context):
     def keep(before, after, computed):
         return before, _to_be_kept(plan, computed)
 
-    with platform.tracing_for(plan.platform):
+    with _as_planned(plan):
         last, (before, kept), aux, known = _forward(
             plan, weights, params, carry, x, context, keep
         )
@@ -318,7 +330,7 @@ def _lean_backward(plan, saved, gradients: ScanResult):
         used = {name: d_weights[name] for name in of_chunk}
         return (d_carry, d_params, d_weights | loops.add(used, of_chunk)), d_x
 
-    with platform.tracing_for(plan.platform):
+    with _as_planned(plan):
         # Gradients are summed over time in float32 at least.
         (d_carry, d_params, d_weights), d_x = loops.over_chunks(
             one_chunk,

@@ -77,7 +77,8 @@ class ScanOptions:
         not kept is computed again, chunk by chunk.
       chunk: number of steps in a chunk; the last one may have fewer. None chooses
         enough steps for a large matrix product.
-      unroll: steps per iteration of the loop, as in `jax.lax.scan`.
+      unroll: steps per iteration of the loop, as in `jax.lax.scan`. Where `jax.export`
+        leaves the number of steps open, `chunk` and `unroll` are not used.
       kernels: whether the steps run as one kernel, which there is for TPUs
         (`fast.tpu`) and for NVIDIA GPUs of compute capability 9 to 11 (`fast.gpu`).
         "off" never; "auto" where it can; "on" raises where there can be none.
@@ -133,6 +134,8 @@ class Plan(NamedTuple):
       reads: what the products of the step read.
       options: as given to `scan`.
       platform: the platform that the scan is traced for.
+      precision: `jax.default_matmul_precision` where the scan was called, which the
+        products of its backward pass have too.
       form: the form of the platform.
       forward_chunk, backward_chunk: steps in a chunk, in either pass.
     """
@@ -143,6 +146,7 @@ class Plan(NamedTuple):
     reads: Reads
     options: ScanOptions
     platform: str
+    precision: Any
     form: Form
     forward_chunk: int
     backward_chunk: int
@@ -172,6 +176,9 @@ def plan_for(
     form = FORMS.get(name, FORMS["gpu"])
     if options.kernels != "off":
         form = _with_kernel(name, form, options.kernels == "on")
+    if not isinstance(steps, int):
+        # The steps of an exported program, whose number is open, are one chunk.
+        options = dataclasses.replace(options, chunk=None, unroll=1)
     # Chunks bound the memory of what is computed for many steps at once. Where the
     # forward pass keeps that anyway, and the backward pass computes nothing so, they
     # bound nothing.
@@ -183,7 +190,19 @@ def plan_for(
     keeps_all = options.chunk is None and options.save == "products"
     forward = steps if keeps_all or not form.hoist else chunk
     backward = steps if keeps_all and form.adds_in_loop else chunk
-    return Plan(step, output, reverse, reads, options, name, form, forward, backward)
+    precision = jax.config.jax_default_matmul_precision
+    return Plan(
+        step,
+        output,
+        reverse,
+        reads,
+        options,
+        name,
+        precision,
+        form,
+        forward,
+        backward,
+    )
 
 
 def _with_kernel(name, form, required):

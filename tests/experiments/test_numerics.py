@@ -19,9 +19,11 @@ from lnrepro.engine import config_file, experiment, train
 from lnrepro.errors import RunError
 from lnrepro.functional import norms
 from tests.engine.toy import final_state
+from tests.precisions import precisions
 from tests.refused import refused
 from tests.runs import ROOT
 
+HIGHEST = jax.lax.Precision.HIGHEST
 SCALES = (1e-6, 1e-3, 1.0, 1e3, 1e6)
 ROWS = 4
 # Longest sequence. The layer norm of zeros multiplies a gradient by 1 / sqrt(eps) = 316
@@ -157,6 +159,26 @@ def test_finite_at_the_start_under_the_last_norm(name):
 @pytest.mark.parametrize("name", ["mnist", "convnet"])
 def test_finite_at_the_start_in_bfloat16(name):
     assert_sound(name, "layer", jnp.bfloat16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INPUTS)
+def test_products_of_the_gradient_have_the_precision_of_the_loss(name):
+    """Also where JAX traces the gradient outside of the loss's context."""
+    _, exp, batch = opened(name, "layer")
+    key = jax.random.key(1)
+    start = jax.eval_shape(exp.init, key)
+
+    @jax.jit
+    def loss(params):
+        with jax.default_matmul_precision("high"):
+            return exp.loss({**start, "params": params}, batch, key)[0]
+
+    found = set(precisions(jax.make_jaxpr(jax.grad(loss))(start["params"])))
+    # Some products have the highest precision whatever the caller's is.
+    known = [(precision,) * 2 for precision in (jax.lax.Precision.HIGH, HIGHEST)]
+    assert known[0] in found
+    assert found <= set(known)
 
 
 NORMS = {

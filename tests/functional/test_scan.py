@@ -217,6 +217,34 @@ def test_an_export_for_several_platforms_runs_on_this_one():
 @pytest.mark.parametrize(
     "options",
     [
+        ScanOptions(platform="gpu", chunk=2, kernels="auto"),
+        ScanOptions(platform="tpu", unroll=2, kernels="auto"),
+        slow(ScanOptions(platform="cpu", chunk=2, unroll=2)),
+        slow(ScanOptions(platform="gpu", save="carries")),
+        slow(ScanOptions(platform="tpu", save="recurrent", chunk=2)),
+        slow(AUTODIFF),
+    ],
+)
+def test_an_export_has_any_number_of_steps(options):
+    cell = LSTMCell(H, "layer")
+    params = cell.init(jax.random.key(0), D)
+    x = jnp.asarray(problem()[0][3]["left"], jnp.float32)
+
+    @jax.jit
+    @functools.partial(jax.grad, argnums=(0, 1))
+    def gradient(params, x):
+        result = unroll(cell, params, x, time_major=True, options=options)
+        return total(result[:2])
+
+    t, b = export.symbolic_shape("t, b")
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)
+    exported = export.export(gradient)(shapes, jax.ShapeDtypeStruct((t, b, D), x.dtype))
+    same(exported.call(params, x), gradient(params, x), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
         ScanOptions(),
         ScanOptions(save="carries"),
         ScanOptions(platform="gpu"),

@@ -23,7 +23,9 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
+from tests.functional import programs
 from tests.functional.programs import same, total
+from tests.precisions import precisions
 
 B, T, D, H = 8, 6, 4, 4
 X = np.random.default_rng(0).standard_normal((B, T, D))
@@ -242,3 +244,36 @@ def test_step_under_an_explicit_mesh():
         sharded = first_step(sharded_params, x, lengths > 2, lengths > 4)
     plain = step(cell, params, carry, X[:, 0], mask=LENGTHS > 2, reset=LENGTHS > 4)
     close(sharded, plain)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ScanOptions(platform="cpu"),
+        ScanOptions(platform="gpu", chunk=4),
+        ScanOptions(platform="tpu", save="carries"),
+        *[
+            pytest.param(
+                ScanOptions(platform=name, save=save, chunk=chunk),
+                marks=pytest.mark.nightly,
+            )
+            for name in ("cpu", "gpu", "tpu")
+            for save in ("products", "recurrent", "carries")
+            for chunk in (None, 2)
+        ],
+    ],
+)
+def test_products_of_the_gradient_have_the_precision_of_the_forward_pass(options):
+    """Also where JAX traces the gradient outside of the caller's context."""
+    x = programs.X
+
+    def loss(cell, params, x):
+        with jax.default_matmul_precision("highest"):
+            result = unroll(cell, params, x, memory=programs.MEMORY, options=options)
+            return total(result)
+
+    for name, cell in programs.CELLS.items():
+        params, _ = programs.problem(cell)
+        gradient = jax.grad(jax.jit(loss, static_argnums=0), (1, 2))
+        found = precisions(jax.make_jaxpr(gradient, static_argnums=0)(cell, params, x))
+        assert set(found) == {(jax.lax.Precision.HIGHEST,) * 2}, name

@@ -206,7 +206,8 @@ def in_xla(
         loop_body,
         carry,
         over_steps(lambda values: _join(values, loop_groups))(stacked),
-        length=parts.steps,
+        # An open number of steps, as `jax.export` has it, is that of the stacks.
+        length=None if stacked else parts.steps,
         reverse=reverse,
         unroll=unroll,
     )

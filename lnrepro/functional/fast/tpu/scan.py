@@ -70,6 +70,9 @@ def scan(
     Raises:
       NoKernel: a condition of the kernel does not hold.
     """
+    shapes = [a.shape for a in jax.tree.leaves((carry, xs))]
+    if not all(isinstance(size, int) for shape in shapes for size in shape):
+        raise NoKernel("a size is symbolic")
     loop = _Loop(body, carry, xs, reverse)
     if reason := loop.reason_against_kernel():
         raise NoKernel(reason)
@@ -121,10 +124,6 @@ class _Loop:
 
     def reason_against_kernel(self):
         """Say in one line why there can be no kernel, or return None."""
-        avals = [v.aval for v in (*self.step.invars, *self.step.outvars)]
-        sizes = [self.steps, *(size for a in avals for size in a.shape)]
-        if not all(isinstance(size, int) for size in sizes):
-            return "a size is symbolic"
         needed, available = self._vector_memory() / 2**20, _vector_memory() / 2**20
         if needed > available:
             return (
