@@ -53,7 +53,7 @@ def noise_of(
       key: random key.
       index: [B], numbers of the examples.
       sizes: config.model.
-      dtype: that of the parameters.
+      dtype: as `dtype_of` the parameters.
 
     Returns:
       [G, B, Z]

@@ -325,8 +325,8 @@ class Draw:
 
 
 def dtype_of(params: Params) -> jax.typing.DTypeLike:
-    """Return the dtype of the parameters, which noise is drawn in."""
-    return params["latent"]["w"].dtype
+    """Return the dtype of images, noise and carry: float32 at least."""
+    return norms.wide_dtype(params["latent"]["w"].dtype)
 
 
 def _canvas(carry: Carry) -> jax.Array:

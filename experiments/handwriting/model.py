@@ -21,6 +21,8 @@ from ml_collections import ConfigDict
 
 from lnrepro.checks import check_at_least, check_choice
 from lnrepro.functional import LSTMCell, ScanOptions, step, unroll
+from lnrepro.functional.norms import row
+from lnrepro.functional.products import wide_product
 
 from . import mixture
 from .window import WindowCell, one_hot
@@ -163,7 +165,9 @@ class Network:
         with jax.named_scope("output"):
             # sum_n W_n h^n is one product with the three matrices on top of each other.
             hidden = jnp.concatenate([h1, h2, h3], -1)
-            return hidden @ params["output"]["w"] + params["output"]["bias"]
+            # The density and its logarithm are computed in float32 at least.
+            product = wide_product(hidden, params["output"]["w"])
+            return product + row(params["output"]["bias"], product)
 
     def nll(self, params: Params, batch: Mapping) -> jax.Array:
         """Compute the negative log-likelihood of every sequence in nats, [B].

@@ -6,11 +6,13 @@ in a block.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.fast import platform
+from lnrepro.functional.norms import wide, wide_dtype
 
 Dot = Callable[[str, jax.Array], jax.Array]
 # Arrays by the names of weights.
@@ -26,7 +28,8 @@ class NamedProducts:
       known: {name: product [..., N]} of products that are not computed again.
       compute: (name, v [..., D], weight) -> product. None multiplies.
       inputs: {name: v [..., D]} of the products taken so far.
-      computed: {name: product [..., N]} of those that were computed here.
+      computed: {name: product [..., N]} of those that were computed here, in the
+        weights' dtypes.
     """
 
     weights: Weights
@@ -43,8 +46,9 @@ class NamedProducts:
           v: [..., D].
 
         Returns:
-          The product [..., N] in the weight's dtype. A carry is wider where the weights
-          are narrow, and is rounded for the product alone.
+          The product [..., N] in float32 at least. Where the weights are narrow, v is
+          rounded to their dtype, and the product is not: a gate near 1 that is rounded
+          to bfloat16 forgets within some hundred steps, or never.
 
         Raises:
           ValueError: there is no such weight, or its product was taken before.
@@ -63,13 +67,14 @@ class NamedProducts:
         self.inputs[name] = v
         # Products of x are known: they were computed for many steps at once.
         if name in self.known:
-            return self.known[name]
+            return wide(self.known[name])
         weight = self.weights[name]
         if self.compute is None:
-            product = multiply(v, weight)
+            product = wide_product(v, weight)
         else:
-            product = self.compute(name, v, weight)
-        self.computed[name] = product
+            product = wide(self.compute(name, v, weight))
+        # A product that is kept takes no more memory than its weight's dtype asks for.
+        self.computed[name] = product.astype(weight.dtype)
         return product
 
 
@@ -82,7 +87,7 @@ def named_dot(weights: Weights) -> Dot:
     return NamedProducts(weights).dot
 
 
-def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
+def multiply(v: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
     """Multiply by a dense or block-diagonal weight.
 
     Under a mesh with Explicit axes the units of the result are gathered, so that a
@@ -92,6 +97,7 @@ def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
       v: [..., D], which is cast to the weight's dtype.
       weight: [D, N], or blocks [G, D / G, N / G], or [G, D / G, K, U] for K gates,
         where N = K G U.
+      dtype: dtype of the product; None takes the weight's.
 
     Returns:
       The product [..., N]. With K gates its units are in the order gate, block, unit,
@@ -100,12 +106,38 @@ def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
     # A carry may be wider than the weights.
     v = v.astype(weight.dtype)
     if weight.ndim == 2:
-        return gather_last(v @ weight)
+        return gather_last(jnp.matmul(v, weight, preferred_element_type=dtype))
     parts = v.reshape(*v.shape[:-1], *weight.shape[:2])
     # With K gates the blocks of a gate stand side by side, as jnp.split wants them.
     by_block = "...gd,gdn->...gn" if weight.ndim == 3 else "...gd,gdku->...kgu"
-    y = jnp.einsum(by_block, parts, weight)
+    y = jnp.einsum(by_block, parts, weight, preferred_element_type=dtype)
     return y.reshape(*v.shape[:-1], weight.size // weight.shape[1])
+
+
+def wide_product(v: jax.Array, weight: jax.Array) -> jax.Array:
+    """Return `multiply` in float32 at least; the products of its gradient are narrow.
+
+    JAX's own derivative of a product with a wider result multiplies a wide array by a
+    narrow one, which GPUs do in the wider dtype.
+
+    Args:
+      v: [..., D].
+      weight: [D, N] or blocks, as for `multiply`.
+    """
+    dtype = wide_dtype(weight.dtype)
+    if dtype == weight.dtype:
+        return multiply(v, weight)
+    return _wide_product(v.astype(weight.dtype), weight)
+
+
+@jax.custom_jvp
+def _wide_product(v, weight):
+    return multiply(v, weight, wide_dtype(weight.dtype))
+
+
+@_wide_product.defjvp
+def _(primals, tangents):
+    return _wide_product(*primals), wide(jax.jvp(multiply, primals, tangents)[1])
 
 
 def gather_last(a: jax.Array) -> jax.Array:

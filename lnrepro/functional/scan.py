@@ -216,9 +216,12 @@ def _forward(plan, weights, params, carry, x, context, keep):
       those that were computed before the loop).
     """
 
+    # What JAX differentiates needs a product with a derivative rule.
+    is_lean = plan.options.backward == "lean"
+
     def one_step(carry, inputs):
         x, context, known = inputs
-        record = NamedProducts(weights, known)
+        record = NamedProducts(weights, known, _product if is_lean else None)
         new, aux = plan.step(record.dot, params, carry, x, context)
         return new, (keep(carry, new, record.computed), aux)
 
@@ -238,6 +241,12 @@ def _forward(plan, weights, params, carry, x, context, keep):
         one_chunk, carry, (x, context), plan.forward_chunk, plan.reverse
     )
     return last, kept, aux, known
+
+
+def _product(name, v, weight):
+    """The product of a step, in float32 at least."""
+    del name
+    return products.multiply(v, weight, wide_dtype(weight.dtype))
 
 
 def _products_of_x(plan, weights, x):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import Cell, Prepared, zeros_for
 from lnrepro.functional.fields import choice
+from lnrepro.functional.norms import wide, wide_dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,8 +168,8 @@ class VariationalDropout(WrappedCell):
         h_shape = (*x.shape[:-1], self.cell.features)
         return {
             "inner": self.cell.sample(inner_key, x),
-            "x": _dropout_mask(x_key, self.rate_x, x.shape, x.dtype),
-            "h": _dropout_mask(h_key, self.rate_h, h_shape, x.dtype),
+            "x": _dropout_mask(x_key, self.rate_x, x.shape, wide_dtype(x.dtype)),
+            "h": _dropout_mask(h_key, self.rate_h, h_shape, wide_dtype(x.dtype)),
         }
 
     def transform_input(self, x, noise):
@@ -179,7 +180,9 @@ class VariationalDropout(WrappedCell):
         # x is [T, ..., D] in `unroll` and [..., D] in `step`. The mask is [..., D] in
         # both.
         mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
-        return self.cell.transform_input(x * mask.astype(x.dtype), noise["inner"])
+        # Rounded once, after the product with the mask.
+        dropped = wide(x) * mask.astype(wide_dtype(x.dtype))
+        return self.cell.transform_input(dropped.astype(x.dtype), noise["inner"])
 
     def step(self, dot, params, carry, x, context):
         """Take one step whose recurrent product reads h without the dropped units."""

@@ -28,7 +28,7 @@ from lnrepro.functional.cells.sites import (
 )
 from lnrepro.functional.fast.layer_norm import Groups
 from lnrepro.functional.fields import not_negative, positive_integer
-from lnrepro.functional.norms import row
+from lnrepro.functional.norms import row, wide
 
 glorot_uniform = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
@@ -156,7 +156,8 @@ class GatedCell(Cell):
             rest.pop(name, None)
         # The inner bias is added to W_x x before its norm, so it is prepared as W_x is.
         if (name := self.inner_bias_name) in rest:
-            rest[name] = norms["joint"].prepare({}, norms["x"].prepare({}, rest[name]))
+            bias = norms["x"].prepare({}, wide(rest[name]))
+            rest[name] = norms["joint"].prepare({}, bias)
         return Prepared(weights, rest)
 
     def prepare_recurrent(self, params: dict) -> dict[str, jax.Array]:

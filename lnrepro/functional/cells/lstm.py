@@ -21,7 +21,7 @@ from lnrepro.functional.cells.sites import (
     without_bias,
 )
 from lnrepro.functional.fields import choice
-from lnrepro.functional.norms import row
+from lnrepro.functional.norms import row, wide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,8 @@ class LSTMCell(GatedCell):
         for name in ("bias_x", "bias_h"):
             if name in rest:
                 bias = rest.pop(name)
-                rest["bias"] = rest["bias"] + bias if "bias" in rest else bias
+                bias = wide(bias)
+                rest["bias"] = wide(rest["bias"]) + bias if "bias" in rest else bias
         return Prepared(weights, rest)
 
     def step(self, dot, params, carry, x, context):

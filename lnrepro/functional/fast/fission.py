@@ -312,7 +312,7 @@ def take_apart(
 
     # The rest: from what the loop stacks and from the inputs, which are there anyway.
     def can_repeat(e):
-        is_costly = e.primitive.name in EXPENSIVE or must_stay(e)
+        is_costly = _is_expensive(e) or must_stay(e)
         return id(e) not in is_sequential or (repeat and not is_costly)
 
     to_after = minimum_cut(
@@ -376,6 +376,14 @@ def _must_stay(equation, draw_before):
         return True
     inner = core.jaxprs_in_params(equation.params)
     return any(_must_stay(e, draw_before) for jaxpr in inner for e in jaxpr.eqns)
+
+
+def _is_expensive(equation):
+    """Whether an equation, or one inside of it, is never computed again."""
+    inner = core.jaxprs_in_params(equation.params)
+    return equation.primitive.name in EXPENSIVE or any(
+        _is_expensive(e) for jaxpr in inner for e in jaxpr.eqns
+    )
 
 
 def _groups(names, late, one_slice):
