@@ -119,14 +119,16 @@ def as_drawn(tree: Any) -> Params:
 def cast(
     dtype: DTypeLike | None, x: jax.Array, params: Params
 ) -> tuple[jax.Array, Params]:
-    """Return inputs and parameters in `dtype`, or as they are where it is None.
+    """Return inputs and kernels in `dtype`, or as they are where it is None.
 
+    Vectors, such as biases and gains, are no part of a product and keep their dtype.
     Complex inputs would lose a part. They stay as they are, and the cell refuses them.
     """
     x = jnp.asarray(x)
     if dtype is None or jnp.iscomplexobj(x):
         return x, params
-    return x.astype(dtype), jax.tree.map(lambda a: a.astype(dtype), params)
+    narrow = jax.tree.map(lambda a: a.astype(dtype) if a.ndim > 1 else a, params)
+    return x.astype(dtype), narrow
 
 
 def layer_norm_as(

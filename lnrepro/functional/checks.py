@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import products
-from lnrepro.functional.cells.base import Cell, Params
+from lnrepro.functional.cells.base import Cell, Params, wide_tree
 
 # How the functions are called, for messages about the order of arguments.
 SIGNATURES = {
@@ -61,11 +61,11 @@ def one_dtype(function: str, cell: Cell, params: Params, x: Any) -> tuple:
             f"{function}: inputs {x.shape} have {x.shape[-1]} features, but w_x of "
             f"{type(cell).__name__} takes {kernel.shape[0]}"
         )
-    # The computation runs in the common dtype of x and the weights. Parameters of the
-    # step, such as gains, keep their own.
+    # Products are in the common dtype of x and the weights. What a step reads besides,
+    # such as gains, is in float32 at least, and so are the sums of its gradients.
     dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
     weights = {name: weight.astype(dtype) for name, weight in weights.items()}
-    step_params = jax.tree.map(products.gather, step_params)
+    step_params = wide_tree(jax.tree.map(products.gather, step_params))
     return x.astype(dtype), weights, step_params
 
 

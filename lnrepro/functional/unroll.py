@@ -14,7 +14,7 @@ from lnrepro.functional.cells.base import (
     Cell,
     Params,
     StepContext,
-    wide_carry,
+    wide_tree,
 )
 from lnrepro.functional.fast import kernels
 from lnrepro.functional.products import named_dot
@@ -163,7 +163,7 @@ def unroll(
         key, noise_key = jax.random.split(key)
         noise = cell.sample(noise_key, first) if noise is None else noise
     x = cell.transform_input(x, noise)
-    own_carry = wide_carry(cell.initial_carry(params, first))
+    own_carry = wide_tree(cell.initial_carry(params, first))
     carry = own_carry
     if initial_carry is not None:
         carry = checks.carry_like("unroll", own_carry, initial_carry)
@@ -264,7 +264,7 @@ def step(
         noise = cell.sample(noise_key, x)
     # The parts of `unroll` in the same order, without the time axis.
     x = cell.transform_input(x, noise)
-    own_carry = wide_carry(cell.initial_carry(params, x))
+    own_carry = wide_tree(cell.initial_carry(params, x))
     carry = checks.carry_like("step", own_carry, carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)

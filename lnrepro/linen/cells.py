@@ -29,7 +29,7 @@ from lnrepro.flax_modules import (
     refuse_mask_of_sequence,
     shapes_of,
 )
-from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
+from lnrepro.functional.cells.base import Carry, Initializer, wide_tree
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
 
@@ -126,7 +126,7 @@ class CellModule(nn.RNNCellBase):
             params = self._parameters(cell, features_in)
         dtype = self.param_dtype if self.dtype is None else self.dtype
         x = jnp.zeros((*batch, features_in), dtype)
-        return wide_carry(cell.initial_carry(params, x))
+        return wide_tree(cell.initial_carry(params, x))
 
     @nn.nowrap
     def _prepare(self, inputs, deterministic):

@@ -29,7 +29,7 @@ from lnrepro.flax_modules import (
     refuse_batch_norm,
     refuse_mask_of_sequence,
 )
-from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
+from lnrepro.functional.cells.base import Carry, Initializer, wide_tree
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
 Keys = nnx.Rngs | nnx.RngStream | jax.Array
@@ -131,7 +131,7 @@ class CellModule(nnx.Module):
         dtype = self.param_dtype if self.dtype is None else self.dtype
         # Only the batch axes and the dtype of x matter.
         x = jnp.zeros((*input_shape[:-1], 1), dtype)
-        return wide_carry(self.functional_cell.initial_carry(self.parameters, x))
+        return wide_tree(self.functional_cell.initial_carry(self.parameters, x))
 
     @property
     def parameters(self) -> Any:

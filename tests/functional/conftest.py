@@ -1,7 +1,33 @@
-"""Fixtures of the tests of the core."""
+"""Fixtures of the tests of the core, and the forms in which they run.
+
+A scan has a form for each platform (`scan_options.FORMS`), and each is a promise of its
+own. On a CPU the nightly job runs the tests of CORE in all of them.
+"""
 
 import jax
 import pytest
+
+from lnrepro.functional.fast.platform import tracing_for
+
+FORMS = ("cpu", "gpu", "tpu")
+# The files whose tests run in every form. Others name the forms that they test.
+CORE = (
+    "test_capabilities",
+    "test_cells",
+    "test_dreamer",
+    "test_resets",
+    "test_transforms",
+    "test_unroll",
+    "test_user_cells",
+    "test_wrappers",
+)
+# What a form other than that of CPUs cannot do: {(form, test): why}. Such a test fails.
+CANNOT: dict[tuple[str, str], str] = {}
+# The row of test_capability that `scripts/test --all` runs in every form, and the
+# columns of it that run by default.
+ROW, COLUMNS = "LSTM, layer", ("resets", "jax_export")
+
+_last_form = ["cpu"]
 
 
 @pytest.fixture
@@ -9,3 +35,48 @@ def x64():
     """Run a test in float64."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(autouse=True)
+def form(request):
+    """The form that a test of CORE is traced for; None for other tests."""
+    name = getattr(request, "param", None)
+    if name is None:
+        yield None
+        return
+    # A compiled function does not know for which form it was traced.
+    if name != _last_form[0]:
+        jax.clear_caches()
+        _last_form[0] = name
+    with tracing_for(name):
+        yield name
+
+
+def pytest_generate_tests(metafunc):
+    """Run the tests of CORE in every form."""
+    if metafunc.module.__name__.rpartition(".")[2] in CORE:
+        metafunc.parametrize("form", FORMS, indirect=True)
+
+
+def pytest_collection_modifyitems(items):
+    """Put the tests of a form together, and mark those of GPUs and TPUs."""
+    items.sort(key=lambda item: FORMS.index(_form_of(item)))
+    for item in items:
+        name = _form_of(item)
+        if name == "cpu":
+            continue
+        params = item.callspec.params
+        mark = "nightly"
+        if params.get("row") == ROW:
+            mark = None if params["column"].__name__ in COLUMNS else "slow"
+        if mark is not None:
+            item.add_marker(mark)
+        if (name, item.originalname) in CANNOT:
+            reason = CANNOT[name, item.originalname]
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+def _form_of(item):
+    """The form of a test, that of CPUs for tests outside of CORE."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("form", "cpu") if callspec else "cpu"

@@ -197,15 +197,15 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
     return wide(column) + row(jnp.zeros((features,), x.dtype), wide(x))
 
 
-def wide_carry(carry: Carry) -> Carry:
-    """Return a carry with its floating-point arrays in float32 at least."""
+def wide_tree(tree: Any) -> Any:
+    """Return a pytree with its floating-point arrays in float32 at least."""
 
     # A count or a flag in the carry of a user's cell keeps its dtype.
     def widened(a):
         a = jnp.asarray(a)
         return wide(a) if jnp.issubdtype(a.dtype, jnp.floating) else a
 
-    return jax.tree.map(widened, carry)
+    return jax.tree.map(widened, tree)
 
 
 def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None:
