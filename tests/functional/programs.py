@@ -27,9 +27,10 @@ from lnrepro.functional.cells.sites import NORMS
 B, T, D, H = 2, 6, 4, 4
 AUTODIFF = ScanOptions(backward="autodiff")
 _RNG = np.random.default_rng(0)
-X = jnp.asarray(_RNG.standard_normal((B, T, D)), jnp.float32)
+# Of NumPy, since an operation of JAX outside of `jax.jit` is a program to compile.
+X = _RNG.standard_normal((B, T, D)).astype(np.float32)
 # What AttentionCell reads; the other cells pass over it.
-MEMORY = jnp.asarray(_RNG.standard_normal((B, 3, 5)), jnp.float32)
+MEMORY = _RNG.standard_normal((B, 3, 5)).astype(np.float32)
 CELLS = {
     "lstm": LSTMCell(H, "layer", learned_carry=True),
     "gru": GRUCell(H, "layer"),
@@ -97,7 +98,10 @@ def shifted(tree, by=0.1):
     """A tree whose numbers are all away from their starting values."""
     rng = np.random.default_rng(1)
     return jax.tree.map(
-        lambda a: a + jnp.asarray(by * rng.standard_normal(a.shape), a.dtype), tree
+        lambda a: jnp.asarray(
+            np.asarray(a) + by * rng.standard_normal(a.shape), a.dtype
+        ),
+        tree,
     )
 
 
@@ -111,8 +115,14 @@ def at(tree, index):
     return jax.tree.map(lambda a: a[index], tree)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _start(cell, dtype):
+    """Fresh parameters and a first carry, by one program."""
+    params = cell.init(jax.random.key(0), D, dtype)
+    return params, cell.initial_carry(params, X[:, 0].astype(dtype))
+
+
 def problem(cell, dtype=jnp.float32):
     """Parameters and a first carry, all away from their starting values."""
-    params = shifted(cell.init(jax.random.key(0), D, dtype), 0.2)
-    carry = shifted(cell.initial_carry(params, X[:, 0].astype(dtype)), 0.5)
-    return params, carry
+    params, carry = _start(cell, dtype)
+    return shifted(params, 0.2), shifted(carry, 0.5)

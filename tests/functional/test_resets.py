@@ -177,7 +177,8 @@ def test_done_at_the_step_itself_is_the_recurring_error():
     def second_episode(x, resets):
         return run(CELL, PARAMS, x, resets=resets).outputs[0, 4:]
 
-    other = X.at[0, :4].set(7.0)
+    other = X.copy()
+    other[0, :4] = 7
     done = DONE[:B]
     right = resets_of(done, goes_on=False)
     same(second_episode(X, right), second_episode(other, right), 0)
