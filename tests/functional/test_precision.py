@@ -151,23 +151,24 @@ def test_outputs_are_bfloat16_and_carries_float32(name):
 
 BLOCK = DreamerBlockGRUCell(H, hidden_features=16, input_sizes=(H,), blocks=4)
 REMEMBERS = LSTMCell(H, "none", forget_bias=6.0)
+LAYER = LSTMCell(H, forget_bias=6.0, scale_init=GAIN)
 # Cells that remember for a thousand steps: the cell, the bias of its update gate and
-# the gate's number, and the largest error of the carry after these steps. The limits
-# are about twice what was measured, in all forms, for five keys.
+# the gate's number, and a limit to the error of the carry after these steps. That is
+# twice the largest of three keys, in the forms of CPUs and GPUs.
 THOUSAND = {
-    "lstm": (REMEMBERS, None, 0.05),
-    "lstm_layer": (LSTMCell(H, forget_bias=6.0, scale_init=GAIN), None, 0.05),
-    "lstm_rms": (LSTMCell(H, "rms", forget_bias=6.0, scale_init=GAIN), None, 0.05),
-    "lstm_weight": (LSTMCell(H, "weight", forget_bias=6.0), None, 0.05),
-    "gru": (GRUCell(H, "none"), ("bias", 0), 0.05),
-    "gru_layer": (GRUCell(H, scale_init=GAIN), ("bias_h", 0), 0.05),
-    "gru_before": (GRUCell(H, reset="before", scale_init=GAIN), ("bias_h", 0), 0.05),
-    "simple": (SimpleCell(H, scale_init=GAIN), None, 0.05),
-    "dreamer": (DreamerGRUCell(H, scale_init=GAIN), ("bias_joint", 2), 0.05),
-    "dreamer_block": (BLOCK, ("bias_gates", 2), 0.05),
-    "stack": (stack(REMEMBERS, GRUCell(H, "none"), skip="residual"), None, 0.05),
-    "zoneout": (zoneout(REMEMBERS, 0.1, 0.1), None, 0.05),
-    "dropout": (variational_dropout(REMEMBERS, 0.1, 0.1), None, 0.05),
+    "lstm": (REMEMBERS, None, 0.08),
+    "lstm_layer": (LAYER, None, 0.02),
+    "lstm_rms": (LSTMCell(H, "rms", forget_bias=6.0, scale_init=GAIN), None, 0.006),
+    "lstm_weight": (LSTMCell(H, "weight", forget_bias=6.0), None, 0.07),
+    "gru": (GRUCell(H, "none"), ("bias", 0), 0.003),
+    "gru_layer": (GRUCell(H, scale_init=GAIN), ("bias_h", 0), 0.012),
+    "gru_before": (GRUCell(H, reset="before", scale_init=GAIN), ("bias_h", 0), 0.02),
+    "simple": (SimpleCell(H, scale_init=GAIN), None, 0.005),
+    "dreamer": (DreamerGRUCell(H, scale_init=GAIN), ("bias_joint", 2), 0.006),
+    "dreamer_block": (BLOCK, ("bias_gates", 2), 0.006),
+    "stack": (stack(REMEMBERS, GRUCell(H, "none"), skip="residual"), None, 0.06),
+    "zoneout": (zoneout(LAYER, 0.1, 0.1), None, 0.015),
+    "dropout": (variational_dropout(LAYER, 0.1, 0.1), None, 0.02),
 }
 
 
