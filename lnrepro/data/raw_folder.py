@@ -9,7 +9,15 @@ import dataclasses
 import hashlib
 import pathlib
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 
 from lnrepro.data import files
 from lnrepro.data.files import PLAIN_OR_PACKED, SUFFIXES
@@ -158,6 +166,16 @@ class RawFolder:
             self.seen.read.add(where)
             found[name] = path
         return found
+
+    def count_copies(self, paths: Iterable[pathlib.Path]) -> None:
+        """Count the files that have the content of another one."""
+        by_size = defaultdict(list)
+        for path in paths:
+            by_size[path.stat().st_size].append(path)
+        for same in by_size.values():
+            if len(same) > 1:
+                contents = {hashlib.sha256(p.read_bytes()).digest() for p in same}
+                self.seen.copies += len(same) - len(contents)
 
     def tree(
         self, folder: str, archives: Collection[str], suffix: str

@@ -140,3 +140,17 @@ def test_a_folder_without_books_is_named(tmp_path):
     write(tmp_path / "raw", {"notes.md": ""})
     with refused(r"raw: no \.txt file there"):
         prepare(tmp_path, {})
+
+
+def test_copies_and_hidden_files_are_counted(tmp_path):
+    text = TEXTS["b0"]
+    texts = {"ONE.TXT": text, "two.txt": TEXTS["b1"], "one (1).txt": text}
+    hidden = {".#one.txt": text, ".ipynb_checkpoints/one-checkpoint.txt": text}
+    write(tmp_path / "raw", texts | hidden)
+    data.prepare("bookcorpus", tmp_path / "raw", tmp_path, own_name="mine")
+    opened = data.open_set("mine", tmp_path)
+    assert opened.facts["books"] == 3
+    assert opened.files == (
+        "3 read, 1 of them with the content of another one, 2 left out: .#one.txt, "
+        ".ipynb_checkpoints/one-checkpoint.txt"
+    )

@@ -57,7 +57,9 @@ def write(raw: RawFolder, folder: pathlib.Path) -> Content:
             "each book, with one sentence per line"
         )
     books = ((str(path), text_blocks(path)) for path in paths)
-    return index(books, folder / "train", raw.progress)
+    content = index(books, folder / "train", raw.progress)
+    raw.count_copies(paths)
+    return content
 
 
 COLUMNS = {"tokens": COUNTS, "triples": COUNTS}
