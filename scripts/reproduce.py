@@ -148,7 +148,9 @@ def main(argv: list[str]) -> int:
         raise UserError("no run is left; prepare a data set")
     if args.plan:
         return 0
+    # What the report needs is checked before anything is trained.
     figures.check_index(args.report)
+    find(args.records)
     runs = [run for item in planned for run in item.runs]
     todo = [run for run in runs if not run.ended]
     outcomes, stopped = drive(Local(args.processes), todo, 60 * args.hours)

@@ -163,6 +163,8 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
     drawn = sum(len(own) for own in protocols.by_protocol(runs).values())
     if drawn < len(runs):
         text += " Runs of neither protocol are not drawn."
+    if diverged := sum(run.diverged for run in runs):
+        text += f" {diverged} runs diverged and end early."
     # Curves of other data, or of a mixture, are not comparable with the paper's.
     if figure.paper_data and sets != [figure.paper_data]:
         text += f" The paper's data is {figure.paper_data}: not to be compared with it."

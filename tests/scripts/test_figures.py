@@ -105,6 +105,11 @@ def test_each_protocol_has_panels_of_its_own(tmp_path):
     assert "Runs of neither protocol are not drawn" in curves.caption(FIGURES[4], runs)
 
 
+def test_the_caption_counts_runs_that_diverged(draw_runs):
+    (draw_runs / "a/diverged.json").write_text('{"metric": "train/loss", "step": 5}')
+    assert " 1 runs diverged " in curves.caption(FIGURES[4], find([draw_runs]))
+
+
 def test_runs_with_other_settings_are_not_averaged(draw_runs):
     other = {"steps": 4 * 390, "optimizer": {"learning_rate": 3e-4}}
     write_run(draw_runs / "d", DRAW, "none", 0, bounds([99]), **other)

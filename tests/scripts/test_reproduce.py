@@ -11,7 +11,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data.set_folder import SetFolder
 from lnrepro.errors import RunError, UserError
-from scripts import reproduce
+from scripts import figures, reproduce, sweep
 from tests.refused import refused
 from tests.runs import ROOT, environment
 
@@ -110,6 +110,22 @@ def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert "tuned      0 of 6 runs ended" in first
     assert "same_rate  0 of 2 runs ended" in second
+
+
+def test_other_seeds_are_planned_and_kept_records_join_the_report(
+    tmp_path, monkeypatch
+):
+    (tuned, _), _ = reproduce.plan("smoke", ["mnist"], tmp_path, [5, 6])
+    assert {run.id[-6:] for run in tuned.runs} == {"seed=5", "seed=6"}
+    shown = []
+    monkeypatch.setattr(sweep, "drive", lambda *args: ({}, 0))
+    monkeypatch.setattr(figures, "draw_all", lambda runs, *args: shown.extend(runs))
+    flags = ["--scale", "smoke", "--only", "mnist", "--root", str(tmp_path)]
+    kept = ROOT / "experiments/results/decay"
+    assert reproduce.main([*flags, "--records", str(kept)]) == 0
+    assert {run.experiment for run in shown} == {"handwriting"}
+    with refused("there is no run directory"):
+        reproduce.main([*flags, "--records", str(tmp_path)])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from lnrepro.checks import local_path
 from lnrepro.errors import UserError, ended
 
 # What the CUDA plugin needs besides itself to compile: ptxas, the device library, and
@@ -48,7 +49,7 @@ def requirements() -> list[str]:
 
 def folder() -> pathlib.Path:
     """Return the folder of the compilers for this jax and this Python."""
-    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or local_path("~/.cache", "the cache")
     version = importlib.metadata.version("jax")
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return pathlib.Path(cache) / "lnrepro" / f"accelerators-jax{version}-py{python}"
