@@ -4,6 +4,9 @@ import dataclasses
 
 import flax.linen as nn
 import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Carry
@@ -60,15 +63,15 @@ class ScannedRNN(nn.Module):
             hidden_state_dim it may be None, for zeros.
           x: (inputs [T, ..., D], resets [T, ...]). resets is True at the first
             observation of an episode: the carry is zero before that step. It holds
-            booleans or integers.
+            booleans, or numbers that are 0 or 1, and traced ones count unless 0.
 
         Returns:
           (carry, y [T, ..., H]).
 
         Raises:
-          TypeError: x is no pair, floating-point resets, a carry of another dtype.
+          TypeError: x is no pair, a carry of another dtype.
           ValueError: no carry and no hidden_state_dim, a shape that does not fit, an
-            unknown cell or norm.
+            unknown cell or norm, resets other than 0 and 1.
         """
         if not isinstance(x, tuple | list) or len(x) != 2:
             raise TypeError("ScannedRNN: x is a pair, (inputs [T, ..., D], resets)")
@@ -82,7 +85,7 @@ class ScannedRNN(nn.Module):
         # The name that Flax gives to its cell.
         module = FunctionalCell(cell, name=f"{type(cell).__name__}_0")
         rnn = RNN(module, time_major=True, return_carry=True)
-        return rnn(inputs, initial_carry=carry, resets=resets)
+        return rnn(inputs, initial_carry=carry, resets=_as_flags(resets))
 
     @staticmethod
     def initialize_carry(
@@ -102,6 +105,17 @@ class ScannedRNN(nn.Module):
         batch = batch_size if isinstance(batch_size, tuple | list) else (batch_size,)
         cell = FunctionalCell(_make(cell_type, hidden_size, "none"), parent=None)
         return cell.initialize_carry(None, (*batch, hidden_size))
+
+
+def _as_flags(resets):
+    """Resets as booleans. Programs of this kind write `done` as floats too."""
+    is_known = not isinstance(resets, jax.core.Tracer)
+    if is_known and not np.isin(resets, (0, 1)).all():
+        raise ValueError(
+            "ScannedRNN: resets must be 0 or 1: done, and not a discount, which is 0 "
+            "where an episode ends"
+        )
+    return jnp.asarray(resets) != 0
 
 
 def _make(cell_type, features, norm):

@@ -123,9 +123,8 @@ def test_the_default_norm_and_fresh_carries():
         ({}, (H, 5), bool, r"carry has shape \(4, 5\)"),
         ({"hidden_state_dim": 7}, (5, H), bool, r"carry has shape \(5, 4\)"),
         ({"cell_type": "mgu"}, (5, H), bool, "cell_type='mgu'; choose one of 'gru'"),
-        ({}, (5, H), float, r"done\.astype\(bool\)"),
     ],
-    ids=["order", "size", "cell", "float"],
+    ids=["order", "size", "cell"],
 )
 def test_bad_arguments_get_one_line(options, batch_and_hidden, dtype, message):
     inputs, resets = rollout((5,))
@@ -133,6 +132,21 @@ def test_bad_arguments_get_one_line(options, batch_and_hidden, dtype, message):
     x, key = (inputs, resets.astype(dtype)), jax.random.key(0)
     with refused((TypeError, ValueError), message):
         ScannedRNN(**options).init(key, carry, x)
+
+
+def test_resets_may_be_floats_of_zero_and_one():
+    """Programs of this kind pass zeros(...) to `init`, and `done` as it comes."""
+    inputs, resets = rollout((5,))
+    carry, key = ScannedRNN.initialize_carry(5, H), jax.random.key(0)
+    variables = ScannedRNN().init(key, carry, (inputs, jnp.zeros((T, 5))))
+    expected = ScannedRNN().apply(variables, carry, (inputs, resets))
+    floats = resets.astype(float)
+    same(ScannedRNN().apply(variables, carry, (inputs, floats)), expected, 0)
+    run = jax.jit(ScannedRNN().apply)
+    same(run(variables, carry, (inputs, 0.5 * floats)), expected)
+    for numbers in (0.99 * floats, 2 * resets):
+        with refused(ValueError, "resets must be 0 or 1", "not a discount"):
+            ScannedRNN().apply(variables, carry, (inputs, numbers))
 
 
 def test_inputs_alone_and_a_carry_that_is_left_out():
