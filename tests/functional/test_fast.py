@@ -116,6 +116,22 @@ def test_layer_norm_has_the_same_gradients_on_all_platforms(groups):
             same(jax.grad(loss, (0, 1))(a, gain), of_cpu)
 
 
+def test_derivatives_without_jit_compile_nothing_again(caplog):
+    norm = functools.partial(layer_norm_of_groups, groups=(2, 1), is_centred=True)
+
+    def transform(a, gain):
+        jax.grad(lambda *arguments: jnp.sum(norm(*arguments)), (0, 1))(a, gain)
+        jax.vmap(norm, (0, None))(a[None], gain)
+
+    arguments = draw(0, 2, 6), draw(1, 6)
+    transform(*arguments)
+    with jax.log_compiles():
+        transform(*arguments)
+    assert "Compiling" not in caplog.text
+    # A program has a function of its own each time.
+    assert "jit[" in str(jax.make_jaxpr(norm)(*arguments))
+
+
 @pytest.mark.parametrize("groups", GROUPS)
 def test_the_product_of_a_centred_weight_is_the_centred_product(groups):
     v, weight, bias = draw(0, 5, 4), draw(1, 4, 12), draw(2, 12)

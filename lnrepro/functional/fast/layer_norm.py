@@ -83,14 +83,23 @@ def layer_norm_of_groups(
         a, is_centred = centre(a, groups=groups), True
     options = epsilon, groups, is_centred, on
     gain = gain.astype(a.dtype)
-    if isinstance(a, jax.core.Tracer):
+    if not isinstance(a, jax.core.Tracer):
+        y = _normalised(a, gain, *options)
+    elif _is_part_of_a_program():
         # As one function it saves a step on an H100 three kernels. It is a new function
         # each time: programs that read jaxprs, such as jax2onnx, do not take one jaxpr
         # that occurs twice.
         y = jax.jit(lambda a, gain: _normalised(a, gain, *options))(a, gain)
     else:
-        y = _normalised(a, gain, *options)
+        # Without `jax.jit` a new function would be compiled at every step.
+        y = _compiled_once(a, gain, *options)
     return y if bias is None else y + row(bias, y)
+
+
+def _is_part_of_a_program():
+    """Whether what is computed now is traced, for `jax.jit`, a loop or an export."""
+    # Derivatives and `vmap` of a program that runs at once leave constants as they are.
+    return isinstance(jnp.zeros(1), jax.core.Tracer)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4, 5))
@@ -99,6 +108,9 @@ def _normalised(a, gain, epsilon, groups, is_centred, on):
     units = _units_of(a, groups)
     a = a if is_centred else a - units.spread(units.means(a))
     return a * units.spread(_scales(a, epsilon, groups, on)) * row(gain, a)
+
+
+_compiled_once = jax.jit(_normalised, static_argnums=(2, 3, 4, 5))
 
 
 @_normalised.defjvp
