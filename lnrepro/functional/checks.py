@@ -1,5 +1,6 @@
 """Checks of what a user gives to `unroll` and `step`, each with one clear message."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -52,6 +53,8 @@ def one_dtype(function: str, cell: Cell, params: Params, x: Any) -> tuple:
             f"{function}: x has shape {x.shape}; it is [..., T, D], or [..., D] for "
             "one step"
         )
+    # The step reads all features, on every device.
+    x = products.gather_from(x, x.ndim - 1)
     # Prepared at the precision of the parameters, before any cast.
     weights, step_params = cell.prepare(params)
     # A cell with another projection checks its input itself.
@@ -65,7 +68,8 @@ def one_dtype(function: str, cell: Cell, params: Params, x: Any) -> tuple:
     # such as gains, is in float32 at least, and so are the sums of its gradients.
     dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
     weights = {name: weight.astype(dtype) for name, weight in weights.items()}
-    step_params = wide_tree(jax.tree.map(products.gather, step_params))
+    step_params = jax.tree.map(lambda a: products.gather_from(a, 0), step_params)
+    step_params = wide_tree(step_params)
     return x.astype(dtype), weights, step_params
 
 
@@ -84,6 +88,7 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
       ValueError: another structure or shape.
       TypeError: another dtype.
     """
+    carry = _in_containers_of(own_carry, carry)
     # Structure first: the leaves can be compared only if there are as many.
     structure, own_structure = jax.tree.structure(carry), jax.tree.structure(own_carry)
     if structure != own_structure:
@@ -143,6 +148,28 @@ def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
             f"returns {shapes}"
         )
     return result
+
+
+def _in_containers_of(own, carry):
+    """Return a carry in the tuples of the cell's own, which a checkpoint may lose."""
+    if isinstance(own, dict) and isinstance(carry, dict) and own.keys() == carry.keys():
+        return {name: _in_containers_of(own[name], carry[name]) for name in own}
+    if not isinstance(own, tuple | list):
+        return carry
+    if isinstance(carry, Mapping):
+        # Flax's msgpack names the entries of a tuple by their numbers.
+        names = getattr(own, "_fields", [str(number) for number in range(len(own))])
+        carry = [carry[name] for name in names if name in carry]
+    if not isinstance(carry, tuple | list) or len(carry) != len(own):
+        return carry
+    # The state of Haiku's LSTM is (hidden, cell), in another order: it is refused.
+    fields = getattr(carry, "_fields", ())
+    if fields and fields[0].startswith("h") and not hasattr(own, "_fields"):
+        return carry
+    entries = [_in_containers_of(a, b) for a, b in zip(own, carry, strict=True)]
+    return jax.tree.unflatten(
+        jax.tree.structure(own, is_leaf=lambda a: a is not own), entries
+    )
 
 
 def _sharded_like(a, like):

@@ -106,11 +106,13 @@ def multiply(v: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
     # A carry may be wider than the weights.
     v = v.astype(weight.dtype)
     if weight.ndim == 2:
-        return gather_last(jnp.matmul(v, weight, preferred_element_type=dtype))
+        product = jnp.matmul(v, weight, preferred_element_type=dtype)
+        return gather_from(product, v.ndim - 1)
     parts = v.reshape(*v.shape[:-1], *weight.shape[:2])
     # With K gates the blocks of a gate stand side by side, as jnp.split wants them.
     by_block = "...gd,gdn->...gn" if weight.ndim == 3 else "...gd,gdku->...kgu"
     y = jnp.einsum(by_block, parts, weight, preferred_element_type=dtype)
+    y = gather_from(y, v.ndim - 1)
     return y.reshape(*v.shape[:-1], weight.size // weight.shape[1])
 
 
@@ -140,20 +142,14 @@ def _(primals, tangents):
     return _wide_product(*primals), wide(jax.jvp(multiply, primals, tangents)[1])
 
 
-def gather_last(a: jax.Array) -> jax.Array:
-    """Return a [..., N] with its last axis whole on every device."""
+def gather_from(a: jax.Array, axis: int) -> jax.Array:
+    """Return an array whose axes from `axis` on are whole on every device."""
     spec = jax.typeof(a).sharding.spec
     # Without a mesh, and with Auto axes, nothing stands here.
-    if not len(spec) or spec[-1] is None:
+    if not any(spec[axis:]):
         return a
-    return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:-1], None))
-
-
-def gather(a: jax.Array) -> jax.Array:
-    """Return an array whole on every device of a mesh with Explicit axes."""
-    if not any(jax.typeof(a).sharding.spec):
-        return a
-    return jax.sharding.reshard(a, jax.sharding.PartitionSpec())
+    whole = [None] * len(spec[axis:])
+    return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:axis], *whole))
 
 
 def _is_sharded(*arrays: jax.Array) -> bool:

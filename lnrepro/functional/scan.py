@@ -40,6 +40,8 @@ Limits:
 - Reverse mode over a lean gradient takes time that grows with T squared.
 - The replay computes the element-wise work of each step a second time.
 - No gradient flows to `context`.
+- A step that reads traced arrays of the function around it, and not as arguments, runs
+  for JAX's own derivatives, which keep more.
 
 Sources: gradient checkpointing (Griewank and Walther 2000; Chen et al. 2016); storing
 hidden states and replaying steps in recurrent networks (Gruslys et al. 2016,
@@ -55,6 +57,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
 from lnrepro.functional import products
@@ -103,7 +106,7 @@ def scan(
         itself, as dot("w_x", x), are computed for many steps at once.
       weights: {name: [D, N], or block-diagonal [G, D / G, N / G] or, with its units in
         the order gate, block, unit, [G, D / G, gates, units]}.
-      params: pytree of floating-point arrays that every step reads.
+      params: pytree of arrays that every step reads. Floating-point ones get gradients.
       carry: pytree of arrays, the carry before the first step. The lean backward pass
         asks for floating-point ones.
       x: pytree of floating-point arrays [T, ...], the inputs.
@@ -136,17 +139,19 @@ def scan(
     is_empty = steps == 0
     reads = Reads({}, {}, ())
     if not is_empty:
-        reads = _reads_of(step, weights, params, carry, x, context)
+        reads = _reads_of(step, output, weights, params, carry, x, context)
     plan = plan_for(step, output, reverse, reads, x, steps, weights, options)
-    run = _plain_scan if options.backward == "autodiff" or is_empty else _lean_scan
+    # JAX's own derivatives also go to what the step does not get as an argument.
+    is_plain = options.backward == "autodiff" or is_empty or reads.outside
+    run = _plain_scan if is_plain else _lean_scan
     return run(plan, weights, params, carry, x, context)
 
 
-def _reads_of(step, weights, params, carry, x, context):
+def _reads_of(step, output, weights, params, carry, x, context):
     """Trace one step, and note what its products read."""
     of_x, of_carry = {}, {}
 
-    def one_step(x, copy, params, carry, context):
+    def one_step(x, copy, weights, params, carry, context):
         # Tracers are compared by identity: `h` that is passed on unchanged is the same
         # object.
         leaves_of_x, leaves_of_carry = (
@@ -163,16 +168,23 @@ def _reads_of(step, weights, params, carry, x, context):
             return products.multiply(v, weight)
 
         record = NamedProducts(weights, compute=multiply)
-        return step(record.dot, params, carry, x, context)
+        # Keys are read here, so that the program around it reads them once.
+        first_context = jax.tree.map(lambda a: a[0], context)
+        new, aux = step(record.dot, params, carry, x, first_context)
+        return new, aux, output(new)
 
-    first, first_context = jax.tree.map(lambda a: a[0], (x, context))
-    jaxpr = jax.make_jaxpr(one_step)(first, first, params, carry, first_context).jaxpr
+    first = jax.tree.map(lambda a: a[0], x)
+    traced = jax.make_jaxpr(one_step)(first, first, weights, params, carry, context)
+    outside = any(
+        isinstance(a, jax.core.Tracer) and jnp.issubdtype(a.dtype, jnp.inexact)
+        for a in traced.consts
+    )
+    jaxpr = traced.jaxpr
     read = {id(v) for e in jaxpr.eqns for v in e.invars}
     read |= {id(v) for v in jaxpr.outvars}
     leaves = range(len(jax.tree.leaves(x)))
-    return Reads(
-        of_x, of_carry, tuple(i for i in leaves if id(jaxpr.invars[i]) in read)
-    )
+    other = tuple(i for i in leaves if id(jaxpr.invars[i]) in read)
+    return Reads(of_x, of_carry, other, outside)
 
 
 @contextlib.contextmanager
@@ -285,8 +297,13 @@ def _lean_forward(plan, weights, params, carry, x, context):
         # The outputs are derived from the carries, which are kept anyway. A second
         # stack would cost as much memory again.
         outputs = _outputs_after(plan, before, last)
-    saved = (weights, params, x, context, before, kept)
+    saved = (weights, params, x, jax.tree.map(_clone, context), before, kept)
     return ScanResult(last, outputs, aux), saved
+
+
+def _clone(a):
+    """A copy of a key, which the replay may read again; other arrays as they are."""
+    return jax.random.clone(a) if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else a
 
 
 def _to_be_kept(plan, computed):
@@ -343,13 +360,15 @@ def _lean_backward(plan, saved, gradients: ScanResult):
         # Gradients are summed over time in float32 at least.
         (d_carry, d_params, d_weights), d_x = loops.over_chunks(
             one_chunk,
-            (gradients.carry, _wide_zeros(params), _wide_zeros(weights)),
+            (gradients.carry, _wide_zeros(_floating(params)), _wide_zeros(weights)),
             (x, context, before, kept, gradients.outputs, gradients.aux),
             plan.backward_chunk,
             not plan.reverse,
         )
     d_weights, d_params = jax.tree.map(
-        lambda d, like: d.astype(like.dtype), (d_weights, d_params), (weights, params)
+        lambda d, like: d.astype(like.dtype),
+        (d_weights, d_params),
+        (weights, _floating(params)),
     )
     return d_weights, d_params, d_carry, d_x, None
 
@@ -396,14 +415,15 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
     def one_step(d_carry, inputs):
         known, (before, x, context, d_output, d_aux) = inputs
 
-        def replay(params, carry, x, probes):
+        def replay(floating, carry, x, probes):
             def read(name, v, weight):
                 # The gradient that goes through products of x is taken after the loop.
                 v = jax.lax.stop_gradient(v) if name in reads.x else v
                 return products.replayed(v, weight, known[name], probes[name])
 
             record = NamedProducts(weights, compute=read)
-            new, aux = plan.step(record.dot, params, carry, x, context)
+            every_param = _with_floating(params, floating)
+            new, aux = plan.step(record.dot, every_param, carry, x, context)
             stacked = {
                 name: v.astype(weights[name].dtype)
                 for name, v in record.inputs.items()
@@ -414,7 +434,9 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
         # The gradient of a product leaves the replay as the gradient of its probe,
         # whose value is not used.
         probes = jax.tree.map(jnp.zeros_like, known)
-        _, pull, stacked = jax.vjp(replay, params, before, x, probes, has_aux=True)
+        _, pull, stacked = jax.vjp(
+            replay, _floating(params), before, x, probes, has_aux=True
+        )
         # Backpropagate the gradients of the new carry, of what is shown of it and of
         # aux through the step.
         d_params, d_before, d_x, d_products = pull((d_carry, d_output, d_aux))
@@ -437,6 +459,20 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
         d_x[leaf] = d_x[leaf] + d if leaf in d_x else d
     d_x = [d_x.get(i, jnp.zeros_like(a)) for i, a in enumerate(leaves)]
     return d_carry, d_params, d_products, x_tree.unflatten(d_x), inputs_of_products
+
+
+def _floating(tree):
+    """The tree with None in place of what is not floating point, such as a mask."""
+
+    def choose(a):
+        return a if jnp.issubdtype(a.dtype, jnp.floating) else None
+
+    return jax.tree.map(choose, tree)
+
+
+def _with_floating(tree, floating):
+    """The tree with its floating-point arrays from another one."""
+    return jax.tree.map(lambda a, new: a if new is None else new, tree, floating)
 
 
 def _wide_zeros(tree):

@@ -119,11 +119,13 @@ class Reads(NamedTuple):
       x: {product: number of the leaf of x that is its input}.
       carry: {product: number of the leaf of the carry that is its input}.
       other: numbers of the leaves of x that are read otherwise than by products.
+      outside: whether the step reads traced arrays of the function around it.
     """
 
     x: dict[str, int]
     carry: dict[str, int]
     other: tuple[int, ...]
+    outside: bool = False
 
 
 class Plan(NamedTuple):

@@ -152,6 +152,29 @@ def resets_within(resets: jax.Array, seq_lengths: Any, reverse: bool) -> jax.Arr
     return jnp.concatenate([resets[1:], jnp.zeros_like(resets[:1])])
 
 
+def use_of_first_carry(
+    mask: jax.Array, resets: jax.Array | None, from_end: bool = False
+) -> tuple[jax.Array, jax.Array]:
+    """Return which rows read the first carry at a valid step, and which return it.
+
+    Other rows must not meet its values: zero times NaN would be in the gradients.
+
+    Args:
+      mask: [T, ...], False where a step is padding.
+      resets: [T, ...], where the carry starts anew before a step, or None.
+      from_end: whether the run goes from the end to the start.
+
+    >>> mask = jnp.array([[True, False, False], [True, False, True]])
+    >>> resets = jnp.array([[False, False, True], [True, False, False]])
+    >>> [rows.tolist() for rows in use_of_first_carry(mask, resets)]
+    [[True, False, False], [False, True, False]]
+    """
+    if resets is None:
+        resets = jnp.zeros_like(mask)
+    so_far = jax.lax.cumsum(resets.astype(jnp.int32), reverse=from_end)
+    return (mask & (so_far == 0)).any(0), ~(mask | resets).any(0)
+
+
 def statistics_of_steps(
     cell: Cell, statistics: dict | None, step_index: jax.Array
 ) -> dict | None:

@@ -162,11 +162,13 @@ def unroll(
     if key is not None:
         key, noise_key = jax.random.split(key)
         noise = cell.sample(noise_key, first) if noise is None else noise
-    x = cell.transform_input(x, noise)
     own_carry = wide_tree(cell.initial_carry(params, first))
     carry = own_carry
     if initial_carry is not None:
-        carry = checks.carry_like("unroll", own_carry, initial_carry)
+        carry = given = checks.carry_like("unroll", own_carry, initial_carry)
+        if mask is not None:
+            reads, returns = sequences.use_of_first_carry(mask, resets, from_end)
+            carry = sequences.where(reads, given, own_carry)
 
     # The scan slices x and the context along T. Row i of the context belongs to input
     # i, so that a scan from the end reads the statistics of the steps from the end.
@@ -193,6 +195,10 @@ def unroll(
         options=options,
     )
 
+    last = result.carry
+    if initial_carry is not None and mask is not None:
+        last = sequences.where(returns, given, last)
+
     # The outputs, in the order and the layout that were asked for. A scan from the end
     # stacks its results in the order of x.
     outputs = sequences.without_padding(result.outputs, mask)
@@ -207,7 +213,7 @@ def unroll(
     if cell.sites and statistics is None:
         used = BatchStatistics(result.aux, sequences.steps_with_a_row(mask, steps))
         used = sequences.flip(used, None) if from_end else used
-    return Unrolled(result.carry, outputs, used)
+    return Unrolled(last, outputs, used)
 
 
 def step(
@@ -263,14 +269,19 @@ def step(
         key, noise_key = jax.random.split(key)
         noise = cell.sample(noise_key, x)
     # The parts of `unroll` in the same order, without the time axis.
-    x = cell.transform_input(x, noise)
     own_carry = wide_tree(cell.initial_carry(params, x))
-    carry = checks.carry_like("step", own_carry, carry)
+    carry = given = checks.carry_like("step", own_carry, carry)
+    if mask is not None:
+        resets = None if reset is None else reset[None]
+        reads, returns = sequences.use_of_first_carry(mask[None], resets)
+        carry = sequences.where(reads, given, own_carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
     carry, _ = _guarded_step(cell)(
         named_dot(weights), inputs, carry, x, (context, reset)
     )
+    if mask is not None:
+        carry = sequences.where(returns, given, carry)
     return carry, sequences.without_padding(_output_of(cell, x.dtype)(carry), mask)
 
 

@@ -8,6 +8,7 @@ its cells.
 import dataclasses
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import Cell, Prepared, zeros_for
@@ -50,10 +51,6 @@ class WrappedCell(Cell):
     def output(self, carry):
         """Return the output of the wrapped cell."""
         return self.cell.output(carry)
-
-    def transform_input(self, x, noise):
-        """Change x as the wrapped cell does."""
-        return self.cell.transform_input(x, noise)
 
     def sample(self, key, x):
         """Draw the noise of the wrapped cell."""
@@ -109,7 +106,7 @@ class Zoneout(WrappedCell):
 
 def _zone_out(key, rate, old, new):
     """Keep each unit with probability `rate`; without a key, the expectation."""
-    if not rate:
+    if _is_zero(rate):
         return new
     # At test time: E[mask * old + (1 - mask) * new].
     if key is None:
@@ -151,7 +148,8 @@ class VariationalDropout(WrappedCell):
           ValueError: units of h are to be dropped, but no weight is known to read h.
         """
         weights, rest = self.cell.prepare(params)
-        if self.rate_h and not set(self.recurrent_weights) & set(weights):
+        reads_h = set(self.recurrent_weights) & set(weights)
+        if not reads_h and not _is_zero(self.rate_h):
             raise ValueError(
                 f"variational_dropout: rate_h={self.rate_h}, but "
                 f"{type(self.cell).__name__} has no weight of the names "
@@ -172,20 +170,8 @@ class VariationalDropout(WrappedCell):
             "h": _dropout_mask(h_key, self.rate_h, h_shape, wide_dtype(x.dtype)),
         }
 
-    def transform_input(self, x, noise):
-        """Drop the same units of x in every step."""
-        if noise is None:
-            return self.cell.transform_input(x, None)
-        mask = noise["x"]
-        # x is [T, ..., D] in `unroll` and [..., D] in `step`. The mask is [..., D] in
-        # both.
-        mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
-        # Rounded once, after the product with the mask.
-        dropped = wide(x) * mask.astype(wide_dtype(x.dtype))
-        return self.cell.transform_input(dropped.astype(x.dtype), noise["inner"])
-
     def step(self, dot, params, carry, x, context):
-        """Take one step whose recurrent product reads h without the dropped units."""
+        """Take one step that reads x and h without the dropped units."""
         noise = context.noise
         if noise is None:
             return self.cell.step(dot, params, carry, x, context)
@@ -196,6 +182,8 @@ class VariationalDropout(WrappedCell):
             reads_h = name in self.recurrent_weights
             return dot(name, v * noise["h"].astype(v.dtype) if reads_h else v)
 
+        # Rounded once, after the product with the mask.
+        x = (wide(x) * noise["x"].astype(wide_dtype(x.dtype))).astype(x.dtype)
         context = context._replace(noise=noise["inner"])
         return self.cell.step(dot_of_masked, params, carry, x, context)
 
@@ -214,6 +202,11 @@ def variational_dropout(cell: Cell, rate_x: float = 0.0, rate_h: float = 0.0) ->
       draw the masks once with `cell.sample(key, x_t)` and pass them to `step(noise=)`.
     """
     return cell.map_cells(lambda one: VariationalDropout(one, rate_x, rate_h))
+
+
+def _is_zero(rate):
+    """Whether a rate is known to be zero; one that is traced is not."""
+    return not isinstance(rate, jax.core.Tracer) and not rate
 
 
 def _dropout_mask(key, rate, shape, dtype):
@@ -308,10 +301,6 @@ class Stack(Cell):
             rest.append(prepared.params)
         return Prepared(weights, tuple(rest))
 
-    def transform_input(self, x, noise):
-        """Change x as the lowest cell does."""
-        return self.cells[0].transform_input(x, None if noise is None else noise[0])
-
     def sample(self, key, x):
         """Draw the noise of all cells."""
         keys = jax.random.split(key, len(self.cells))
@@ -335,12 +324,8 @@ class Stack(Cell):
         for index, cell in enumerate(self.cells):
             cell_dot = _dot_of_cell(dot, index)
             cell_context = _context_of_cell(context, index, keys[index])
-            cell_input = below
-            # The input of the lowest cell was changed before the loop.
-            if index > 0:
-                cell_input = cell.transform_input(below, cell_context.noise)
             new, cell_statistics = cell.step(
-                cell_dot, params[index], carry[index], cell_input, cell_context
+                cell_dot, params[index], carry[index], below, cell_context
             )
             carries.append(new)
             if cell_statistics:

@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import serialization
+from flax.core import FrozenDict
 
 from lnrepro import functional
 from lnrepro.flax_modules import (
@@ -46,6 +47,14 @@ class CellModule(nn.RNNCellBase):
 
     # A field of `FunctionalCell`; other modules have cells without noise.
     deterministic = None
+
+    def __post_init__(self):
+        """Keep mesh axes so that the module can be a static argument of `jax.jit`."""
+        if self.sharding is not None:
+            axes = {name: tuple(axes) for name, axes in self.sharding.items()}
+            # The fields of a frozen dataclass are set by object.__setattr__.
+            object.__setattr__(self, "sharding", FrozenDict(axes))
+        super().__post_init__()
 
     @property
     def functional_cell(self) -> functional.Cell:

@@ -109,7 +109,14 @@ class CellModule(nnx.Module):
         cell, params, x, key = self._prepare(inputs, deterministic, rngs)
         refuse_mask_of_sequence(type(self).__name__, cell, key, x)
         return functional.step(
-            cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
+            cell,
+            params,
+            arrays(carry),
+            x,
+            mask=mask,
+            reset=reset,
+            key=key,
+            memory=arrays(memory),
         )
 
     def initialize_carry(
@@ -322,6 +329,17 @@ class SimpleCell(NamedFields):
     """
 
     cell_class = functional.SimpleCell
+
+
+def arrays(tree: Any) -> Any:
+    """Return a tree with the arrays of nnx variables, such as a learned carry."""
+
+    def array_of(leaf):
+        return leaf[...] if isinstance(leaf, nnx.Variable) else leaf
+
+    return jax.tree.map(
+        array_of, tree, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable)
+    )
 
 
 def init_key(module: nnx.Module, rngs: nnx.Rngs) -> jax.Array:

@@ -19,6 +19,7 @@ from lnrepro.nnx.cells import (
     GatedFields,
     Keys,
     NamedFields,
+    arrays,
 )
 
 
@@ -90,7 +91,7 @@ class SequenceModule(nnx.Module):
             cell,
             params,
             x,
-            initial_carry=initial_carry,
+            initial_carry=arrays(initial_carry),
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
@@ -98,7 +99,7 @@ class SequenceModule(nnx.Module):
             keep_order=self.keep_order if keep_order is None else keep_order,
             time_major=self.time_major if time_major is None else time_major,
             key=key,
-            memory=memory,
+            memory=arrays(memory),
             options=self.options,
         )
         if self.return_carry if return_carry is None else return_carry:

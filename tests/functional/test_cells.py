@@ -19,6 +19,7 @@ from lnrepro.functional import (
     LSTMCell,
     ScanOptions,
     SimpleCell,
+    clip_gradient,
     stack,
     unroll,
     variational_dropout,
@@ -316,6 +317,10 @@ def test_gradients_of_the_preactivations_are_clipped(x64, norm):
     assert value == same_value
     np.testing.assert_allclose(limited, np.clip(free, -0.01, 0.01), rtol=1e-12)
     assert (np.abs(free) > 0.01).any()
+    # A limit of NumPy does not widen what is narrower.
+    narrow = jax.grad(lambda a: 3 * clip_gradient(a, np.float64(1)))(jnp.float32(2))
+    assert narrow == 1
+    assert narrow.dtype == jnp.float32
 
 
 SAMPLES = [

@@ -285,6 +285,54 @@ def test_a_step_without_products_of_weights_that_are_not_used():
     same(found, gradients(AUTODIFF), 1e-5)
 
 
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_params_that_are_not_floating_point_get_no_gradient(name):
+    def step(dot, params, h, x, context):
+        valid, rows, keys = params
+        read = jnp.where(valid, keys[rows], 0.0)
+        return jnp.tanh(dot("w_x", x) + dot("w_h", h) + read), None
+
+    def gradients(**options):
+        def loss(keys, weights, h, x):
+            params = jnp.arange(H) > 0, jnp.arange(B) % 2, keys
+            return total(
+                scan(
+                    step, weights, params, h, x, options=ScanOptions(**options)
+                ).outputs
+            )
+
+        draw = functools.partial(jax.random.normal, jax.random.key(0))
+        weights = {"w_x": draw((D, H)), "w_h": draw((H, H))}
+        arguments = draw((2, H)), weights, jnp.zeros((B, H)), draw((T, B, D))
+        return jax.jit(jax.grad(loss, (0, 1, 2, 3)))(*arguments)
+
+    same(gradients(platform=name), gradients(backward="autodiff"), 1e-5)
+
+
+def test_a_step_may_read_arrays_of_the_function_around_it():
+    arguments, context = problem()
+
+    def loss(shift, weights, options):
+        def step(*inputs):
+            carry, aux = chained_step(*inputs)
+            return jax.tree.map(lambda a: a + shift, carry), aux
+
+        result = scan(
+            step,
+            weights,
+            *arguments[1:],
+            output=lambda carry: shift * show(carry),
+            context=context,
+            options=options,
+        )
+        return total(result.outputs)
+
+    def gradients(options):
+        return jax.grad(loss, (0, 1))(jnp.asarray(0.1), arguments[0], options)
+
+    same(gradients(ScanOptions()), gradients(AUTODIFF), 1e-5)
+
+
 def test_context_gets_no_gradient():
     arguments, context = problem()
     gradient = jax.grad(lambda context: jnp.sum(run(arguments, context).outputs))(

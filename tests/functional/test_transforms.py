@@ -13,6 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from lnrepro.functional import (
+    DreamerBlockGRUCell,
     GRUCell,
     LSTMCell,
     ScanOptions,
@@ -226,6 +227,21 @@ def test_a_mesh_of_data_and_model(kind, cell, specs):
             jax.tree.leaves(arguments[0]), jax.tree.leaves(d_params), strict=True
         ):
             assert gradient.sharding.is_equivalent_to(value.sharding, value.ndim)
+
+
+def test_features_and_blocks_that_an_explicit_mesh_splits():
+    cell = DreamerBlockGRUCell(H, hidden_features=2, input_sizes=(D,), blocks=2)
+    blocks = {name: P("model") for name in ("w_hidden", "w_gates")}
+    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    gradient = jax.jit(jax.value_and_grad(loss_of(cell), (0, 1)))
+    with jax.set_mesh(mesh):
+        params, x, lengths = put(mesh, init(cell), blocks)
+        x = jax.device_put(x, NamedSharding(mesh, P("data", None, "model")))
+        found = gradient(params, x, lengths)
+        assert jax.typeof(found[1][1]).sharding.spec == P("data", None, "model")
+        carry = jax.jit(cell.initial_carry)(params, x[:, 0])
+        assert jax.typeof(carry).sharding.spec == P("data", None)
+    close(found, expected(cell))
 
 
 def test_step_under_an_explicit_mesh():

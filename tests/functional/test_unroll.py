@@ -3,6 +3,8 @@
 Steps, batch axes, padding, direction, batch norm, noise, memory and derivatives.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,6 +39,7 @@ from tests.functional.programs import (
     run,
     same,
 )
+from tests.refused import refused
 
 CELL = CELLS["lstm"]
 PARAMS, STORED = problem(CELL)
@@ -184,6 +187,73 @@ def test_padded_steps_are_as_if_absent(name, reverse, keep_order):
         rows = length - 1 - valid[::-1]
     same(result.outputs[:, rows], alone.outputs)
     assert is_zero(np.delete(result.outputs, rows, 1))
+
+
+def test_a_carry_that_no_valid_step_reads_may_hold_nan():
+    """A row without a valid step returns it. Gradients are as without NaN."""
+    cell = LSTMCell(H)
+    params, x = cell.init(jax.random.key(0), D), jnp.ones((3, T, D))
+    zeros = cell.initial_carry(params, x[:, 0])
+    nans = jax.tree.map(lambda a: a.at[1:].set(jnp.nan), zeros)
+    mask = jnp.ones((3, T), bool).at[1].set(False).at[2, :2].set(False)
+    resets = jnp.zeros((3, T), bool).at[2, 2].set(True)
+
+    def gradient(carry, reverse):
+        def loss(params):
+            flags = {"mask": mask, "resets": resets}
+            if reverse:
+                flags = {name: a[:, ::-1] for name, a in flags.items()}
+                flags["resets"] = jnp.roll(flags["resets"], 1, 1)
+            result = unroll(
+                cell, params, x, initial_carry=carry, reverse=reverse, **flags
+            )
+            return result.outputs.sum(), result.carry
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    for reverse in (False, True):
+        found, last = gradient(nans, reverse)
+        same(found, gradient(zeros, reverse)[0])
+        assert np.isnan(last[0]).any(1).tolist() == [False, True, False]
+
+    def of_step(params, carry):
+        carry, y = step(cell, params, carry, x[:, 0], mask=mask[:, 0])
+        return y.sum(), carry
+
+    found, last = jax.grad(of_step, has_aux=True)(params, nans)
+    same(found, jax.grad(of_step, has_aux=True)(params, zeros)[0])
+    assert np.isnan(last[1]).any(1).tolist() == [False, True, True]
+
+
+class State(NamedTuple):
+    """A carry of an LSTM with names."""
+
+    c: jax.Array
+    h: jax.Array
+
+
+class Hidden(NamedTuple):
+    """The order of Haiku's LSTM."""
+
+    hidden: jax.Array
+    cell: jax.Array
+
+
+def test_a_carry_may_lose_its_tuples():
+    """As one that a checkpoint restores without a target."""
+    cell = stack(LSTMCell(H, "none"), GRUCell(H, "none"))
+    params = cell.init(jax.random.key(0), D)
+    lstm, gru = run(cell, params, X).carry
+    expected = run(cell, params, X, initial_carry=(lstm, gru)).outputs
+    for restored in (
+        [list(lstm), gru],
+        {"0": {"0": lstm[0], "1": lstm[1]}, "1": gru},
+        [State(*lstm), gru],
+    ):
+        same(run(cell, params, X, initial_carry=restored).outputs, expected, 0)
+    for other in ((Hidden(*lstm), gru), {"0": lstm, "2": gru}, [gru, lstm]):
+        with refused("the carry is", error=ValueError):
+            unroll(cell, params, X, initial_carry=other)
 
 
 def test_a_masked_step_may_hold_nan():

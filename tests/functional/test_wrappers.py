@@ -13,6 +13,7 @@ from lnrepro.functional import (
     bidirectional,
     stack,
     step,
+    unroll,
     variational_dropout,
     zoneout,
 )
@@ -115,6 +116,47 @@ def test_a_stack_is_its_cells_one_after_the_other(skip):
     if skip == "none":
         nested = stack(stack(*cells[:2]), cells[2])
         same(run(nested, (params[:2], params[2]), X).outputs, below)
+
+
+@pytest.mark.parametrize("skip", ["none", "graves", "residual"])
+@pytest.mark.parametrize("dropped", [(0,), (1,), (0, 1)])
+def test_dropout_in_a_stack_masks_what_a_cell_multiplies(skip, dropped):
+    """The skip carries x and the outputs whole."""
+    cells = [SimpleCell(H, "none")] * 2
+    for index in dropped:
+        cells[index] = variational_dropout(cells[index], 0.5, 0.5)
+    cell = stack(*cells, skip=skip)
+    params = init(cell)
+    noise = cell.sample(jax.random.key(5), X[:, 0])
+    h, outputs = [jnp.zeros((2, H))] * 2, []
+    for x in jnp.moveaxis(X, 1, 0):
+        below = x
+        for index in range(2):
+            of_x, of_h = 1.0, 1.0
+            if index in dropped:
+                of_x, of_h = noise[index]["x"], noise[index]["h"]
+            a = (below * of_x) @ params[index]["w_x"]
+            a += (h[index] * of_h) @ params[index]["w_h"]
+            h[index] = jnp.tanh(a + params[index]["bias"])
+            if skip == "graves":
+                below = jnp.concatenate([x, h[index]], -1)
+            elif skip == "residual":
+                below = below + h[index]
+            else:
+                below = h[index]
+        outputs.append(jnp.concatenate(h, -1) if skip == "graves" else below)
+    same(run(cell, params, X, noise=noise).outputs, jnp.stack(outputs, 1))
+
+
+@pytest.mark.parametrize("wrap", [zoneout, variational_dropout])
+def test_rates_may_be_traced(wrap):
+    params = init(SimpleCell(H, "none"))
+
+    def outputs(rate):
+        cell = wrap(SimpleCell(H, "none"), rate, rate)
+        return unroll(cell, params, X, key=jax.random.key(0)).outputs
+
+    same(jax.jit(outputs)(0.5), outputs(0.5))
 
 
 def test_wrappers_reach_into_stacks():

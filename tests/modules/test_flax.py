@@ -162,6 +162,27 @@ def test_tabulate(module):
 
 
 @pytest.mark.slow
+def test_modules_are_static_arguments_of_jit():
+    cell = functional.DreamerBlockGRUCell(
+        H, hidden_features=2, input_sizes=[1, 2], blocks=2
+    )
+    sharding = {"w_x": [None, "model"], "bias": ("model",)}
+    run = jax.jit(lambda module, v: module.apply(v, X), static_argnums=0)
+    for module in (linen.GRU(H, sharding=sharding), linen.RNN(cell)):
+        variables = module.init(jax.random.key(0), X)
+        same(run(module, variables), module.apply(variables, X))
+
+
+def test_a_variable_of_nnx_as_the_first_carry():
+    module = lnnx.LSTM(D, H, rngs=nnx.Rngs(0))
+    carry = tuple(nnx.Param(jnp.full((B, H), value)) for value in (0.1, 0.2))
+    arrays = tuple(value[...] for value in carry)
+    same(module(X, initial_carry=carry), module(X, initial_carry=arrays), 0)
+    same(module.step(carry, X[:, 0]), module.step(arrays, X[:, 0]), 0)
+    gradient = nnx.grad(lambda carry: module(X, initial_carry=carry).sum())(carry)
+    assert all(jnp.any(leaf != 0) for leaf in jax.tree.leaves(gradient))
+
+
 def test_linen_under_vmap_scan_and_remat():
     many = nn.vmap(
         linen.GRU,

@@ -38,6 +38,21 @@ def test_keys_draw_the_noise(package, noise):
         assert differ(layer.step(carry, X[:, 0], **step)[1], quiet[:, 0])
 
 
+def test_no_key_is_read_twice():
+    cell = functional.stack(functional.LSTMCell(H), functional.GRUCell(H))
+    cell = functional.zoneout(functional.variational_dropout(cell, 0.1, 0.1), 0.1, 0.1)
+    module = linen.RNN(cell)
+    variables = module.init(jax.random.key(0), X, deterministic=True)
+
+    def loss(variables, key):
+        return module.apply(
+            variables, X, deterministic=False, rngs={"dropout": key}
+        ).sum()
+
+    with jax.debug_key_reuse(True):
+        jax.jit(jax.value_and_grad(loss))(variables, jax.random.key(1))
+
+
 def test_linen_asks_for_deterministic_and_for_a_key():
     module = linen.RNN(NOISY["zoneout"])
     variables = module.init(jax.random.key(0), X, deterministic=True)

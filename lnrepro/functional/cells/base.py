@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.norms import row, wide, wide_dtype
+from lnrepro.functional.products import gather_from
 
 Carry = Any
 Params = Any
@@ -148,16 +149,6 @@ class Cell:
         """
         raise TypeError(f"{type(self).__name__} does not define output")
 
-    def transform_input(self, x: jax.Array, noise: Any) -> jax.Array:
-        """Change the input before the step reads it, as dropout does.
-
-        Args:
-          x: [T, ..., D], or [..., D] for one step.
-          noise: what `sample` drew, or None.
-        """
-        del noise
-        return x
-
     def sample(self, key: jax.Array, x: jax.Array) -> Any:
         """Draw noise once for a whole sequence. None means that there is none.
 
@@ -192,6 +183,7 @@ class Cell:
 
 def zeros_for(x: jax.Array, features: int) -> jax.Array:
     """Zeros [..., H] with the batch axes and sharding of x, in float32 at least."""
+    x = gather_from(x, x.ndim - 1)
     # The condition is always False; x gives its axes and sharding, not its values.
     column = jnp.where(jnp.zeros((), bool), x[..., :1], jnp.zeros((), x.dtype))
     return wide(column) + row(jnp.zeros((features,), x.dtype), wide(x))
@@ -261,6 +253,8 @@ def _clip_gradient_forward(x, limit):
 
 def _clip_gradient_backward(limit, residual, gradient):
     # As Graves (2013, section 2.1) keeps the derivatives of the LSTM's inputs in range.
+    # A limit of NumPy's float64 would widen it.
+    limit = jnp.asarray(limit, gradient.dtype)
     return (jnp.clip(gradient, -limit, limit),)
 
 

@@ -35,6 +35,7 @@ from lnrepro.functional.cells.sites import (
     site_specs,
 )
 from lnrepro.functional.fields import not_negative, positive_integer
+from lnrepro.functional.products import gather_from
 
 lecun_normal = jax.nn.initializers.lecun_normal()
 
@@ -145,6 +146,8 @@ class DreamerBlockGRUCell(Cell):
         positive_integer(name, "features", self.features)
         positive_integer(name, "hidden_features", self.hidden_features)
         positive_integer(name, "blocks", self.blocks)
+        # A cell is hashed where it is a static argument of `jax.jit`.
+        object.__setattr__(self, "input_sizes", tuple(self.input_sizes))
         for size in self.input_sizes:
             positive_integer(name, "input_sizes", size)
         check_norm(name, self.norm, of_sums=True)
@@ -200,11 +203,16 @@ class DreamerBlockGRUCell(Cell):
         weights = {name: a for name, a in params.items() if name.startswith("w_")}
         rest = {name: a for name, a in params.items() if name not in weights}
         rows = self.features // self.blocks
-        weights["w_h"], u = jnp.split(weights.pop("w_hidden"), [rows], 1)
+        # An Explicit mesh may split the blocks, but not what is inside of a block.
+        hidden, gates = (
+            gather_from(weights.pop(name), 1) for name in ("w_hidden", "w_gates")
+        )
+        weights["w_h"], u = jnp.split(hidden, [rows], 1)
         # U maps the same inputs to all blocks, so that it is one dense matrix.
-        weights["w_y"] = jnp.moveaxis(u, 0, 1).reshape(u.shape[1], self.features)
+        u = jnp.moveaxis(gather_from(u, 0), 0, 1)
+        weights["w_y"] = u.reshape(u.shape[0], self.features)
         # Blocks of three gates [G, H / G, 3 H / G], of which `dot` joins equal gates.
-        weights["w_gates"] = weights["w_gates"].reshape(self.blocks, rows, 3, rows)
+        weights["w_gates"] = gates.reshape(self.blocks, rows, 3, rows)
         return Prepared(weights, rest)
 
     def _layer(self, normalise, site, product):
