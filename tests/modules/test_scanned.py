@@ -159,3 +159,43 @@ def test_inputs_alone_and_a_carry_that_is_left_out():
         ScannedRNN().init(key, None, x)
     run = ScannedRNN(H).init_with_output
     same(run(key, None, x)[0], run(key, carry, x)[0])
+
+
+class RecurrentNetwork(nn.Module):
+    """The networks of these programs: an embedding, ScannedRNN, and a head."""
+
+    rnn: nn.Module
+    width: int = 128
+
+    @nn.compact
+    def __call__(self, hidden, x):
+        observations, dones = x
+        embedding = nn.relu(nn.Dense(self.width)(observations))
+        hidden, y = self.rnn(hidden, (embedding, dones))
+        return hidden, nn.Dense(5)(y)
+
+
+# Of each program, what its own `network.init` gets: the batch axes, the features of an
+# observation, the dtype of the zeros that are its dones, the cell.
+INITS = {
+    "purejaxrl": ((4,), 4, float, "gru"),  # CartPole
+    "Mava": ((16, 3), 64, bool, "gru"),  # environments, agents
+    "Stoix": ((64,), 4, bool, "lstm"),
+    "purejaxql": ((1,), 8268, float, "optimised_lstm"),  # Craftax
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("program", INITS)
+def test_named_programs_make_their_networks_as_they_do(program):
+    batch, features, dtype, cell_type = INITS[program]
+    x = jnp.zeros((1, *batch, features)), jnp.zeros((1, *batch), dtype)
+    size = batch[0] if len(batch) == 1 else batch
+    hidden = ScannedRNN.initialize_carry(size, 128, cell_type)
+    # purejaxrl and purejaxql give no size.
+    sized = program in ("Mava", "Stoix")
+    network = RecurrentNetwork(ScannedRNN(128 if sized else None, cell_type))
+    params = network.init(jax.random.key(0), hidden, x)
+    after, y = network.apply(params, hidden, x)
+    assert y.shape == (1, *batch, 5)
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, hidden)
