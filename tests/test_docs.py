@@ -200,7 +200,14 @@ def test_links_lead_to_files_of_the_repository():
         prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
         for inline, definition in LINK.findall(prose):
             path = (DOCS / page).parent / (inline or definition)
+            if path.parent == DOCS / "api/functional":
+                # The hook of the site makes these pages.
+                assert path.stem in FUNCTIONAL
+                continue
             assert path.exists(), (page, inline or definition)
+            # Sources and tests are not on the site: their names stand in backticks.
+            place = path.resolve().relative_to(ROOT).parts
+            assert place[0] in ("docs", "experiments", ".github", "CHANGELOG.md"), page
             found += 1
     assert found > 100
 
