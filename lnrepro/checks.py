@@ -67,7 +67,7 @@ RANGES: Mapping[str, Range] = {
     "optimizer.eps": ABOVE_0,
     "optimizer.clip": ABOVE_0,
 }
-# Fields of RANGES that may be None. None means not set.
+# Fields that may be None, also where they are no placeholders. None means not set.
 MAY_BE_NONE = (
     "steps",
     "epochs",
@@ -113,14 +113,18 @@ def check_range(field: str, value: Any) -> None:
         raise UserError(f"config.{field} = {value}: {allowed.words}")
 
 
-def check_seed(seed: int) -> None:
-    """Check a seed that is given to a trained network.
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Check a seed that is given to a trained network, or of an evaluation.
+
+    Args:
+      seed: the seed.
+      name: what it is called, for the message.
 
     Raises:
       UserError: JAX would take it modulo 2^32, so that it equals another seed.
     """
     if not SEED.holds(seed):
-        raise UserError(f"seed = {seed}: {SEED.words}")
+        raise UserError(f"{name} = {seed}: {SEED.words}")
 
 
 def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> None:
@@ -140,19 +144,24 @@ def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> No
         raise UserError(f"config.{field} = {value!r}: choose one of {allowed}")
 
 
-def check_at_least(config: ConfigDict, least: int, *fields: str) -> None:
+def check_at_least(
+    config: ConfigDict, least: int, *fields: str, or_none: bool = False
+) -> None:
     """Check that each field is a number of at least `least`, or a tuple of such.
 
     Args:
       config: the config of the run.
       least: the smallest value allowed.
       *fields: dotted names of the fields, such as "model.units".
+      or_none: whether a field may be None.
 
     Raises:
       UserError: a field is smaller.
     """
     for field in fields:
         value = attrgetter(field)(config)
+        if or_none and value is None:
+            continue
         values = value if isinstance(value, tuple | list) else (value,)
         if any(not isinstance(n, numbers.Real) or n < least for n in values):
             raise UserError(f"config.{field} = {value}: at least {least} is needed")

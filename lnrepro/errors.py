@@ -1,12 +1,13 @@
 """Errors that end a command in one line and an exit code, without a traceback."""
 
+import contextlib
 import importlib.util
 import io
 import os
 import pathlib
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 # The modules of each extra of the package, by the names they are imported under.
@@ -57,7 +58,8 @@ class Diverged(RunError):
         """Make the message; `what` says what is not finite."""
         super().__init__(
             f"{what}: stopped; the last good checkpoint is kept. Try a smaller "
-            "config.optimizer.learning_rate or config.optimizer.clip"
+            "config.optimizer.learning_rate or config.optimizer.clip in another "
+            "--workdir"
         )
         self.metric, self.step = metric, step
 
@@ -121,6 +123,59 @@ def check_checkout() -> None:
                 f"a package {name} ({there}) hides {root / name}; uninstall it, or "
                 "take it off PYTHONPATH"
             )
+
+
+class LossyOutput(io.TextIOWrapper):
+    """An output whose text is dropped once it cannot be written.
+
+    The terminal of a long run may be gone, the disk of its log full, or the reader of
+    its pipe.
+    """
+
+    def write(self, text: str) -> int:
+        """Write a text, or drop it."""
+        with self._dropping():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or drop what is left."""
+        with self._dropping():
+            super().flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            # What Python still holds, and all that follows, goes nowhere.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+
+
+def outlive_output() -> None:
+    """Let this process go on without its terminal, its log or the reader of its pipe.
+
+    To be called before anything is printed.
+    """
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            # It was closed by who started this process. The next file that is opened
+            # would get its number, and what libraries print there.
+            opened = os.open(os.devnull, os.O_WRONLY)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            stream = open(descriptor, "w", closefd=False)
+        setattr(
+            sys,
+            name,
+            LossyOutput(stream.detach(), stream.encoding, line_buffering=True),
+        )
+    # The system sends it when a terminal is closed.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:

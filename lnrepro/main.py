@@ -15,6 +15,10 @@ if __name__ == "__main__":
     # Ctrl-C ends the imports and the compilation below at once. The training loop has a
     # handler of its own, which saves first.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Before the imports below, since libraries keep the streams that they find.
+    from lnrepro import errors
+
+    errors.outlive_output()
 
 import ast
 import contextlib
@@ -78,6 +82,10 @@ _PROCESS = flags.DEFINE_integer(
 _TIMEOUT = flags.DEFINE_integer(
     "peer_timeout", 120, "Seconds to wait for the other processes.", lower_bound=1
 )
+_FLAGS = (
+    *(_CONFIG, _WORKDIR, _EVALUATE, _RESUME, _DEVICES),
+    *(_DISTRIBUTED, _COORDINATOR, _PROCESSES, _PROCESS, _TIMEOUT),
+)
 # A flag that is given twice is refused. Otherwise the last one would count.
 for _holder in (_CONFIG, _WORKDIR, _EVALUATE, _RESUME, _DEVICES):
     flags.FLAGS[_holder.name].allow_overwrite = False
@@ -105,7 +113,13 @@ def run(argv: list[str]) -> None:
 
     _use_compilation_cache(jax)
     if _DEVICES.value:
-        jax.config.update("jax_num_cpu_devices", _DEVICES.value)
+        try:
+            jax.config.update("jax_num_cpu_devices", _DEVICES.value)
+        except RuntimeError:
+            raise UserError(
+                "--cpu_devices: JAX is in use in this process already; start the "
+                "trainer in a process of its own"
+            ) from None
     if _DISTRIBUTED.value or _COORDINATOR.value:
         peers.initialize(
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
@@ -159,6 +173,9 @@ def _parse(argv):
 
 def _read_flags(argv):
     """Parse the flags, those of a --flagfile too; return those of fields."""
+    # A notebook may call `main` several times.
+    for holder in _FLAGS:
+        flags.FLAGS[holder.name].unparse()
     try:
         words = flags.FLAGS.read_flags_from_files(argv[1:])
         overrides = [word for word in words if re.match(r"--?(no)?config\.", word)]
@@ -166,6 +183,8 @@ def _read_flags(argv):
         rest = flags.FLAGS([argv[0], *others])
     except flags.Error as e:
         raise UserError(" ".join(str(e).split())) from None
+    except UnicodeDecodeError as e:
+        raise UserError(f"--flagfile: a file is not UTF-8 ({e})") from None
     if len(rest) > 1:
         raise UserError(
             f"unexpected argument {rest[1]!r}; flags are --NAME=VALUE, see --help"
@@ -268,9 +287,8 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv if argv is None else argv
     print_any_character()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # `experiments` and `configs` are imported from the current directory.
-    sys.path.insert(0, os.getcwd())
     try:
+        _import_from_here()
         if not HELP_FLAGS.isdisjoint(argv):
             print(_help(argv))
         else:
@@ -290,6 +308,18 @@ def main(argv: list[str] | None = None) -> int:
     return exit_code
 
 
+def _import_from_here():
+    """Let `experiments` and `configs` be imported from the current directory."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        raise UserError(
+            "the current directory was removed; change to the checkout"
+        ) from None
+    if sys.path[:1] != [here]:
+        sys.path.insert(0, here)
+
+
 def _line_of(error):
     """Return what is said about an error, and the exit code; "" for a bug."""
     if hasattr(error, "exit_code"):
@@ -304,9 +334,9 @@ def _line_of(error):
         ), UserError.exit_code
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return (
-            f"error: out of memory ({' '.join(str(error).split())[:200]}); make "
-            "config.model, config.batch_size or config.eval_batch_size smaller; "
-            "checkpoints saved before are intact"
+            f"error: out of memory ({' '.join(str(error).split())[:200]}); go on "
+            "from the last checkpoint with a smaller config.eval_batch_size, or train "
+            "a smaller config.model or config.batch_size in another --workdir"
         ), RunError.exit_code
     return "", 0
 

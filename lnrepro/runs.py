@@ -81,12 +81,11 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> Line:
     Raises:
       UserError: its metrics.jsonl cannot be read.
     """
-    from lnrepro.engine import experiment
+    from lnrepro.engine import experiment, workdir
 
     config, records = run.config, run.metrics
     # A stopped run has a checkpoint of a later step than its last record.
-    checkpoints = (run.folder / "checkpoints" / "last").glob("*")
-    steps = [int(path.name) for path in checkpoints if path.name.isdigit()]
+    steps = workdir.saved_steps(run.folder)
     step = max([*steps, *(record["step"] for record in records[-1:])], default=0)
     newest = run.folder / ("metrics.jsonl" if records else "config.json")
     age = datetime.timedelta(seconds=round(time.time() - newest.stat().st_mtime))

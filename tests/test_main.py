@@ -4,7 +4,9 @@ import importlib.util
 import json
 import os
 import pathlib
+import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from absl import flags, logging
+from absl import logging
 
 from lnrepro import main, optional
 from lnrepro.engine import machine
@@ -55,7 +57,6 @@ def command(home, monkeypatch, capfd):
 
     def command(*argv):
         code = main.main(["main", *argv])
-        flags.FLAGS.unparse_flags()
         return code, *capfd.readouterr()
 
     yield command
@@ -190,6 +191,73 @@ def test_flags_may_stand_in_a_file(command, tmp_path):
     assert "config.norm = 'group'" in err
 
 
+def test_a_flag_file_that_is_not_utf_8_is_one_line(command, tmp_path):
+    (tmp_path / "flags").write_bytes(b"--workdir=caf\xe9\n")
+    code, out, err = command(f"--flagfile={tmp_path / 'flags'}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--flagfile: a file is not UTF-8" in err
+
+
+def test_a_current_folder_that_was_removed_is_one_line(command, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, out, err = command(SMOKE)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "the current directory was removed" in err
+
+
+def test_flags_of_one_call_do_not_reach_the_next(command, tmp_path):
+    code, _, err = command(SMOKE, f"--workdir={tmp_path}", "--evaluate")
+    assert (code, "holds no run" in err) == (2, True)
+    code, _, err = command("--resume")
+    assert code == 2
+    assert "need --workdir" in err
+
+
+def test_devices_cannot_be_split_where_jax_is_in_use(command, tmp_path):
+    assert_mistake(
+        command, tmp_path, "in a process of its own", SMOKE, "--cpu_devices=3"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["closed", "full", "pipe"])
+def test_a_run_outlives_its_output(home, tmp_path, end):
+    redirect = {"closed": ">&- 2>&-", "full": ">/dev/full 2>&1", "pipe": "| head -c 9"}
+    command = shlex.join([sys.executable, "-m", "lnrepro.main", SMOKE])
+    subprocess.run(
+        f"{command} --workdir={tmp_path}/run {redirect[end]}",
+        shell=True,
+        cwd=ROOT,
+        env=environment(home),
+        timeout=200,
+        check=end != "pipe",
+        stdout=subprocess.DEVNULL,
+    )
+    assert (tmp_path / "run/results.json").exists()
+
+
+@pytest.mark.slow
+def test_a_run_outlives_its_terminal(home, tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lnrepro.main", SMOKE, f"--workdir={tmp_path}/run"],
+        cwd=ROOT,
+        env=environment(home),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    os.read(ours, 100)
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=200) == 0
+    assert (tmp_path / "run/results.json").exists()
+
+
 def test_a_bucket_is_no_run_directory(command):
     code, out, err = command(SMOKE, "--workdir=gs://bucket/run")
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -215,7 +283,7 @@ def test_no_memory_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(main, "run", run)
     assert main.main(["main"]) == 1
     err = capsys.readouterr().err
-    assert err.startswith("error: out of memory (Unable to allocate 7.45 TiB); make ")
+    assert err.startswith("error: out of memory (Unable to allocate 7.45 TiB); go on ")
     assert err.count("\n") == 1
 
 

@@ -36,8 +36,7 @@ def check(config: ConfigDict) -> None:
             f"config.data.entities = {spec.entities}: give 1 to vocabulary - 1 = "
             f"{spec.vocabulary - 1}"
         )
-    if spec.sentences is not None:
-        check_at_least(config, 1, "data.sentences")
+    check_at_least(config, 1, "data.sentences", "evaluation_questions", or_none=True)
     for name in TEXTS:
         check_ascending(f"config.data.{name}_buckets", spec[f"{name}_buckets"])
 

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
+from lnrepro.engine.artifacts import drawn
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
@@ -102,8 +103,12 @@ def make(config: ConfigDict) -> Experiment:
         read = functools.partial(attention_and_choice, vars)
         examples = pictures.read_examples(config, columns, words, read)
         caption = f"{spec.name} (valid), norm {config.norm}"
-        return Evaluation(images={"attention": pictures.draw(examples, caption)})
+        picture = drawn(pictures.draw, examples, caption)
+        return Evaluation(images={"attention": picture})
 
     of_split = ("nll", "error", "entity_error", *evaluations.BASELINES)
-    scalars = evaluation.scalars_of_splits(config, of_split, {"attention": ()})
-    return Experiment(init, loss, batches, evaluate, UNITS, scalars)
+    scalars = evaluation.scalars_of_splits(config, of_split, {"attention": ()}, "valid")
+    of_batch = reader.batch and config.model.evaluation_statistics == "batch"
+    return Experiment(
+        init, loss, batches, evaluate, UNITS, scalars, evaluates_alone=not of_batch
+    )

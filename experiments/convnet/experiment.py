@@ -9,6 +9,7 @@ from experiments.classification import pixels
 from lnrepro import data
 from lnrepro.checks import check_at_least, check_choice
 from lnrepro.data.batches import eval_batches
+from lnrepro.engine.artifacts import drawn
 from lnrepro.engine.evaluation import scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.errors import UserError
@@ -58,7 +59,7 @@ def make(config: ConfigDict) -> Experiment:
         ]
         images = len(columns["label"])
         title = f"norm: {config.norm}, data: {config.data.name}, {images} test images"
-        picture = statistics(layers, title)
+        picture = drawn(statistics, layers, title)
         return Evaluation(border_metrics(layers), {"statistics": picture})
 
     known = scalars_of_splits(config, classification.SCALARS, {"border": None})

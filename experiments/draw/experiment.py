@@ -28,6 +28,7 @@ def make(config: ConfigDict) -> Experiment:
     on the test images and draws pictures. The other evaluations are names of splits.
     """
     check_at_least(config, 1, "importance_samples")
+    check_at_least(config, 1, "importance_examples", or_none=True)
     draw = Draw(config)
     key = jax.random.key(config.evaluation_seed)
     samples = config.importance_samples

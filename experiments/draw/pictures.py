@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.rendering import pixels_of
+from lnrepro.engine.artifacts import drawn
 
 from .attention import geometry
 from .bound import noise_of
@@ -86,6 +87,22 @@ def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarr
     z = jax.random.normal(key, shape, dtype_of(params))
     canvases, windows = jax.device_get(jax.jit(draw.generate)(params, z))
     images = _mean(canvases)
+    return {
+        "samples": drawn(page, images[-1], 10),
+        "samples_over_glimpses": drawn(animation, draw, images, windows),
+    }
+
+
+def animation(
+    draw: Draw, images: np.ndarray, windows: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Draw `samples_over_glimpses`, see `draw_all`.
+
+    Args:
+      draw: the network.
+      images: [G, N, S, S], of 0 to 1, after each glimpse.
+      windows: [G, N, 5], what was written to, see `attention.geometry`.
+    """
     # A frame for each glimpse: the canvas so far, and the window that is written to.
     frames = [
         page(image[:ANIMATED], 8, windows_of(draw, "write", numbers[:ANIMATED]))
@@ -93,10 +110,7 @@ def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarr
     ]
     # The last frames have no windows, so that the images can be seen.
     frames += [page(images[-1, :ANIMATED], 8)] * LAST_FRAMES
-    return {
-        "samples": page(images[-1], 10),
-        "samples_over_glimpses": np.stack(frames),
-    }
+    return np.stack(frames)
 
 
 def draw_glimpses(
@@ -117,7 +131,7 @@ def draw_glimpses(
         windows += windows_of(draw, "read", record.read[shown, i])
         rows += list(_mean(canvases[shown, i]))
         windows += windows_of(draw, "write", record.write[shown, i])
-    return page(np.stack(rows), len(shown), windows, ZOOM)
+    return drawn(page, np.stack(rows), len(shown), windows, ZOOM)
 
 
 def _mean(canvas: np.ndarray) -> np.ndarray:

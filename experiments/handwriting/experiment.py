@@ -4,9 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from lnrepro.checks import check_at_least
 from lnrepro.data.batches import Plan, eval_batches, evenly_spaced, train_batches
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.errors import UserError
 
 from . import pictures
 from .data import open_lines
@@ -28,6 +30,11 @@ def make(config: ConfigDict) -> Experiment:
     coordinates of the data). The evaluation "final" gives the pictures. The other
     evaluations are names of splits.
     """
+    check_at_least(config, 1, "eval_examples", or_none=True)
+    check_at_least(config, 1, "samples.steps")
+    check_at_least(config, 0, "samples.bias")
+    if not config.samples.texts:
+        raise UserError("config.samples.texts is empty: give texts to write")
     network = Network(config)
     padded_to = {"steps": config.model.steps, "text": config.model.characters}
 
@@ -69,5 +76,5 @@ def make(config: ConfigDict) -> Experiment:
         return Evaluation(scalars)
 
     of_split = ("nll", "nll_original", "nll_per_step")
-    scalars = evaluation.scalars_of_splits(config, of_split, {"final": None})
+    scalars = evaluation.scalars_of_splits(config, of_split, {"final": None}, "valid")
     return Experiment(init, loss, batches, evaluate, UNITS, scalars)

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from experiments.rendering import pixels_of
 from lnrepro.data.readers.handwriting import encode
+from lnrepro.engine.artifacts import drawn
 from lnrepro.engine.experiment import Evaluation
 
 from .data import Lines
@@ -80,8 +81,8 @@ def draw_all(
         "(from top to bottom) while this part was written",
     }
     images = {
-        "samples": page(strokes),
-        "alignment": alignment(strokes[0], written[0].phi, wanted.texts[0]),
+        "samples": drawn(page, strokes),
+        "alignment": drawn(alignment, strokes[0], written[0].phi, wanted.texts[0]),
     }
     return Evaluation({}, images, {"samples.svg": svg(strokes)}, captions)
 

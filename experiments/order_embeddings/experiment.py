@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.engine import evaluation
+from lnrepro.engine.artifacts import drawn
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
@@ -94,7 +95,7 @@ def make(config: ConfigDict) -> Experiment:
         captions = embeddings.captions[: split.captions.starts[fold]]
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = data.open_set(config.data.name, config.data.dir).facts
-        picture = retrievals(matrix, split, facts, config.data.name)
+        picture = drawn(retrievals, matrix, split, facts, config.data.name)
         return Evaluation(scores, {"retrievals": picture})
 
     scalars = evaluation.scalars_of_splits(config, UNITS, {"final": UNITS})

@@ -45,6 +45,28 @@ def tokens_of(sentence: str, lowercase: bool) -> list[str]:
     return TOKEN.findall(split.lower() if lowercase else split)
 
 
+def shared(vocabulary: Vocabulary, word2vec: Word2Vec) -> tuple[list[str], np.ndarray]:
+    """Return the words of a vocabulary that have a word2vec vector.
+
+    Args:
+      vocabulary: the words of the model.
+      word2vec: other word vectors.
+
+    Returns:
+      (the words, their vectors [N, size])
+
+    Raises:
+      UserError: there are none, or a vector is damaged.
+    """
+    words = [word for word in vocabulary.words if word in word2vec]
+    if not words:
+        raise UserError(
+            f"{word2vec.path}: has none of the {len(vocabulary.words):,} words of the "
+            "vocabulary"
+        )
+    return words, np.stack([word2vec[word] for word in words])
+
+
 class WordVectors:
     """Vectors of tokens.
 
@@ -90,14 +112,9 @@ class WordVectors:
             self._fit(word2vec)
 
     def _fit(self, word2vec: Word2Vec) -> None:
-        shared = [word for word in self.vocabulary.words if word in word2vec]
-        if not shared:
-            count = len(self.vocabulary.words)
-            raise UserError(
-                f"{word2vec.path}: has none of the {count:,} words of the vocabulary"
-            )
-        x = np.stack([word2vec[word] for word in shared]).astype(np.float64)
-        y = self.table[self.vocabulary.encode(shared)].astype(np.float64)
+        words, vectors = shared(self.vocabulary, word2vec)
+        x = vectors.astype(np.float64)
+        y = self.table[self.vocabulary.encode(words)].astype(np.float64)
         x_mean, y_mean = x.mean(0), y.mean(0)
         self._map = np.linalg.lstsq(x - x_mean, y - y_mean, rcond=None)[0]
         self._shift = y_mean - x_mean @ self._map

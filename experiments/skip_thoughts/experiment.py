@@ -9,12 +9,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import check_at_least, check_seed
 from lnrepro.data.batches import train_batches
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
 from .data import open_books
-from .encoding import Encoder, WordVectors
+from .encoding import Encoder, WordVectors, shared
 from .model import SkipThoughts
 from .triples import EqualLengths, vocabulary_of
 from .word2vec import Word2Vec
@@ -41,6 +42,10 @@ def make(config: ConfigDict) -> Experiment:
         encoder.
       "neighbours": a text of nearest sentences.
     """
+    options = [f"transfer.sick_{name}" for name in ("epochs", "batch", "blocks")]
+    check_at_least(config, 1, "encoding.batch_size", *options)
+    check_at_least(config, 2, "transfer.folds")
+    check_seed(config.transfer.seed, "config.transfer.seed")
     model = SkipThoughts(config)
 
     def init(key):
@@ -83,12 +88,17 @@ def make(config: ConfigDict) -> Experiment:
     def facts():
         return data.open_set(config.data.name, config.data.dir).facts
 
+    def check():
+        if config.encoding.word2vec:
+            words = vocabulary_of(facts(), config.model.vocabulary)
+            shared(words, Word2Vec(config.encoding.word2vec))
+
     def scalars(name):
         if name in ("baselines", "neighbours"):
             return None
         return evaluations.metrics_of(name, config)
 
-    return Experiment(init, loss, batches, evaluate, UNITS, scalars)
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars, check)
 
 
 def encoder(

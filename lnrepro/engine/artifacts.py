@@ -2,14 +2,14 @@
 
 import math
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lnrepro import optional
 from lnrepro.engine import metrics
-from lnrepro.engine.experiment import Evaluation
+from lnrepro.engine.experiment import Evaluation, Undrawn
 
 # Pixels of an inch. A power of two, so that sizes in inches are exact.
 DPI = 128
@@ -19,29 +19,81 @@ CAPTION_SIZE = 13
 FPS = 12
 
 
-def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
+class Artifacts(NamedTuple):
+    """What was written.
+
+    Attributes:
+      paths: the files.
+      not_drawn: {name of a picture that could not be drawn: the reason}.
+    """
+
+    paths: list[pathlib.Path]
+    not_drawn: dict[str, str]
+
+    def add(self, more: "Artifacts") -> None:
+        """Add what else was written, each file once."""
+        self.paths.extend(path for path in more.paths if path not in self.paths)
+        self.not_drawn.update(more.not_drawn)
+
+    def lines(self) -> list[str]:
+        """Return a line about each file, and about each picture that is missing."""
+        missing = [f"not drawn  {name} ({why})" for name, why in self.not_drawn.items()]
+        return [f"picture    {path}" for path in self.paths] + missing
+
+
+def drawn(draw: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that draws a picture, without which a run goes on.
+
+    matplotlib obeys settings of the user that may not work here, such as MPLBACKEND of
+    a notebook, or text.usetex without LaTeX.
+
+    Args:
+      draw: draws with matplotlib, and computes nothing of the model.
+      *arguments: those of `draw`.
+
+    Returns:
+      What it returns, or an Undrawn.
+
+    Raises:
+      OSError: the disk failed.
+      ModuleNotFoundError: a package is missing.
+    """
+    try:
+        return draw(*arguments)
+    # A file of a font or of LaTeX.
+    except FileNotFoundError as e:
+        return Undrawn(f"{e.strerror}: {e.filename}")
+    except (OSError, MemoryError, ModuleNotFoundError):
+        raise
+    except Exception as e:
+        lines = str(e).strip().splitlines() or [""]
+        return Undrawn(f"{type(e).__name__}: {lines[0][:200]}")
+
+
+def write(folder: pathlib.Path, evaluation: Evaluation) -> Artifacts:
     """Write the images and files of an evaluation.
 
     Args:
       folder: where to write; it is made if need be.
       evaluation: what the experiment returned.
-
-    Returns:
-      The paths written.
     """
-    paths = []
+    paths, not_drawn = [], {}
     images = evaluation.images
     if images and not optional.installed("matplotlib"):
         images = {}
     for name, image in images.items():
-        # [height, width, 3] is a picture, [frames, height, width, 3] an animation.
-        suffix = ".png" if image.ndim == 3 else ".gif"
-        paths.append(_path(folder, name + suffix))
-        _save_image(paths[-1], image, evaluation.captions.get(name, ""))
+        saved = image
+        if not isinstance(image, Undrawn):
+            caption = evaluation.captions.get(name, "")
+            saved = drawn(_save_image, folder, name, image, caption)
+        if isinstance(saved, Undrawn):
+            not_drawn[name] = saved.reason
+        else:
+            paths.append(saved)
     for name, text in evaluation.files.items():
         paths.append(_path(folder, name))
         paths[-1].write_text(text, encoding="utf-8")
-    return paths
+    return Artifacts(paths, not_drawn)
 
 
 def _path(folder, name):
@@ -50,11 +102,15 @@ def _path(folder, name):
     return path
 
 
-def _save_image(path: pathlib.Path, image: np.ndarray, caption: str) -> None:
+def _save_image(
+    folder: pathlib.Path, name: str, image: np.ndarray, caption: str
+) -> pathlib.Path:
     """Write an image whose pixels stay as they are, below its caption."""
     from matplotlib import animation
     from matplotlib.figure import Figure
 
+    # [height, width, 3] is a picture, [frames, height, width, 3] an animation.
+    path = _path(folder, name + (".png" if image.ndim == 3 else ".gif"))
     frames = image.reshape(-1, *image.shape[-3:])
     height, width = frames.shape[1:3]
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
@@ -69,7 +125,7 @@ def _save_image(path: pathlib.Path, image: np.ndarray, caption: str) -> None:
     shown = figure.figimage(frames[0])
     if image.ndim == 3:
         figure.savefig(path)
-        return
+        return path
 
     def draw(i):
         shown.set_data(frames[i])
@@ -77,6 +133,7 @@ def _save_image(path: pathlib.Path, image: np.ndarray, caption: str) -> None:
 
     film = animation.FuncAnimation(figure, draw, len(frames))
     film.save(path, animation.PillowWriter(fps=FPS))
+    return path
 
 
 def _draw_panel(ax, records, label, names, scale, unit=None):
@@ -103,7 +160,7 @@ def title(config: Mapping[str, Any]) -> str:
     return f"{name}, {config['norm']}, data: {config['data']['name']}"
 
 
-def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> list[pathlib.Path]:
+def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> Artifacts:
     """Draw `config.curves` of a run directory as artifacts/curves.png.
 
     Its panels are (label, (metric, ...), "log" or "linear"), against the epoch. A
@@ -114,13 +171,20 @@ def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> list[pathli
       config: the config of the run, or its JSON.
 
     Returns:
-      The path, or nothing where there are no curves or matplotlib is not installed.
+      The path; nothing where there are no curves or matplotlib is not installed.
     """
-    panels = config["curves"]
-    if not panels or not optional.installed("matplotlib"):
-        return []
+    if not config["curves"] or not optional.installed("matplotlib"):
+        return Artifacts([], {})
+    path = drawn(_draw_curves, workdir, config)
+    if isinstance(path, Undrawn):
+        return Artifacts([], {"curves": path.reason})
+    return Artifacts([path], {})
+
+
+def _draw_curves(workdir, config):
     from matplotlib.figure import Figure
 
+    panels = config["curves"]
     records = metrics.read(workdir / "metrics.jsonl")
     figure = Figure(figsize=(5 * len(panels), 3.6), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)
@@ -129,4 +193,4 @@ def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> list[pathli
     figure.suptitle(title(config))
     path = _path(workdir / "artifacts", "curves.png")
     figure.savefig(path, dpi=120)
-    return [path]
+    return path

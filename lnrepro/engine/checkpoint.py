@@ -16,6 +16,8 @@ from lnrepro.engine import orbax_workarounds
 from lnrepro.engine.run_config import differences
 from lnrepro.errors import RunError, UserError
 
+# How often a reader starts over, while the run that it reads makes new checkpoints.
+TRIES = 20
 # Number of checkpoints of each kind that are kept.
 KEPT = {"last": 2, "best": 1}
 
@@ -155,28 +157,41 @@ class Store:
         """
         if not (self.folder / name).is_dir():
             return None
-        # Newest first: the first one that can be read is the result.
-        steps = sorted(self._manager(name).all_steps(), reverse=True)
-        failed: list[str] = []
+        steps, saved, failed = self._steps(name), None, []
+        for _ in range(TRIES):
+            saved, failed = self._newest(name, steps, like)
+            before, steps = steps, self._steps(name)
+            # A run that goes on has removed what was to be read.
+            if self._writing or not failed or steps == before:
+                break
+        if saved:
+            print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)
+        elif failed:
+            # Starting silently from step 0 would look like a new run.
+            start_again = ", or remove the folder to start again"
+            raise UserError(
+                f"{failed[0]}, and no other one of {steps}; put the files of the run "
+                f"back{start_again if self._writing else ''}"
+            )
+        return saved
+
+    def _steps(self, name):
+        """Return the steps of the checkpoints on disk, the newest first."""
+        return sorted(self._manager(name).all_steps(read=True), reverse=True)
+
+    def _newest(self, name, steps, like):
+        """Return the first checkpoint that can be read, and lines about the others."""
+        failed = []
         for step in steps:
             try:
-                saved = self._read(name, step, like)
+                return self._read(name, step, like), failed
             except MemoryError:
                 raise
             # Orbax and TensorStore raise many types for damaged files.
             except Exception as e:
                 path = self.folder / name / str(step)
                 failed.append(f"{path} cannot be read ({_reason(e)})")
-            else:
-                print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)
-                return saved
-        if failed:
-            # Starting silently from step 0 would look like a new run.
-            raise UserError(
-                f"{failed[0]}, and no other one of {steps}; mend this, or remove the "
-                "folder to start again"
-            )
-        return None
+        return None, failed
 
     def _read(self, name, step, like):
         import orbax.checkpoint as ocp

@@ -12,11 +12,12 @@ import re
 import traceback
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict, FieldReference, config_flags
 
-from lnrepro.checks import is_path, local_path
+from lnrepro.checks import MAY_BE_NONE, is_path, local_path
 from lnrepro.config import base, fields, no_field
 from lnrepro.errors import UserError
 
@@ -44,11 +45,14 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     module = load_module(file)
     found = _get_config(module, file, variant)
     known, last = fields(found), {}
+    optional = {*_optional(found), *MAY_BE_NONE}
     for flag in overrides:
         name, _, value = flag.partition("=")
         field = re.sub(r"^--?(no)?config\.", "", name)
         if field not in known:
             raise UserError(f"{file}: {no_field(field, known)}")
+        if value == "None" and field not in optional:
+            _check_filled(found, field, known[field])
         last[field] = flag, value
     set_to = [flag for flag, value in last.values() if value != "None"]
     parsed = _override(found, set_to)
@@ -60,6 +64,30 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
             path = str(local_path(value, f"config.{field}"))
             parsed.update_from_flattened_dict({field: path})
     return parsed
+
+
+def _check_filled(config: ConfigDict, field: str, value: Any) -> None:
+    """Check that the data fills a field that is None.
+
+    Raises:
+      UserError: it does not. `value` is what the field was.
+    """
+    # JAX is imported here, and mistakes in other flags are reported before.
+    from lnrepro.engine import experiment
+
+    if field not in experiment.size_fields(config):
+        raise UserError(f"config.{field} = None: a value is needed, such as {value!r}")
+
+
+def _optional(config: ConfigDict, prefix: str = "") -> set[str]:
+    """Return the fields that may be None: those declared as placeholders."""
+    found = set()
+    for name, value in config.items(preserve_field_references=True):
+        if isinstance(value, ConfigDict):
+            found |= _optional(value, f"{prefix}{name}.")
+        elif value is None or isinstance(value, FieldReference):
+            found.add(prefix + name)
+    return found
 
 
 def load_module(file: str) -> ModuleType:

@@ -3,6 +3,7 @@
 Shape letters: B batch, N examples.
 """
 
+import collections
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine import distribute
+from lnrepro.engine import distribute, signals
 from lnrepro.errors import UserError
 
+# Batches that are dispatched ahead of the devices.
+AHEAD = 4
 Array = Any
 Vars = Mapping[str, Any]
 Batch = Mapping[str, Array]
@@ -48,18 +51,30 @@ def mean_over_examples(
         return totals, mask.sum()
 
     def mean(vars, batches):
-        # All batches are dispatched before the first sum is read, so that the devices
-        # do not wait for the host.
-        parts = [sums(vars, distribute.like(vars, batch)) for batch in batches]
-        count = sum(float(n) for _, n in parts)
+        totals, count = collections.defaultdict(float), 0.0
+        # Some batches are dispatched before a sum is read, so that the devices do not
+        # wait for the host. With all of them, the answer to a signal would take long.
+        waiting = collections.deque()
+
+        def read():
+            nonlocal count
+            found, rows = waiting.popleft()
+            count += float(rows)
+            for name, total in found.items():
+                totals[name] += float(total)
+
+        for batch in batches:
+            signals.between_batches()
+            waiting.append(sums(vars, distribute.like(vars, batch)))
+            if len(waiting) > AHEAD:
+                read()
+        while waiting:
+            read()
         if not count:
             raise ValueError(
                 "no example to evaluate: every row of every batch is masked"
             )
-        means = {}
-        for name in parts[0][0]:
-            means[name] = sum(float(totals[name]) for totals, _ in parts) / count
-        return means
+        return {name: total / count for name, total in totals.items()}
 
     return mean
 
@@ -68,6 +83,7 @@ def scalars_of_splits(
     config: ConfigDict,
     scalars: Collection[str],
     others: Mapping[str, Collection[str] | None] | None = None,
+    split: str = "test",
 ) -> Callable[[str], Collection[str] | None]:
     """Make `Experiment.scalars` where most evaluations are names of splits.
 
@@ -75,6 +91,7 @@ def scalars_of_splits(
       config: the config, which names the data set.
       scalars: names of the scalars of a split.
       others: {name of another evaluation: names of its scalars; None: not known}.
+      split: the split that the others read.
 
     Returns:
       (name of an evaluation) -> names of its scalars.
@@ -82,9 +99,11 @@ def scalars_of_splits(
     others = others or {}
 
     def of(name):
-        if name in others:
-            return others[name]
         splits = data.open_set(config.data.name, config.data.dir).splits
+        if name in others:
+            if split not in splits:
+                raise UserError(f"{config.data.name} has no split {split!r}")
+            return others[name]
         if name not in splits:
             there = ", ".join([*splits, *others])
             raise UserError(f"there is no such evaluation; there are {there}")
@@ -130,6 +149,7 @@ def rows_of_examples(
     def rows(vars, batches, count):
         out, seen = np.empty(0), np.zeros(count, bool)
         for batch in batches:
+            signals.between_batches()
             # With several processes, each has all rows and computes them by itself.
             placed = batch if jax.process_count() > 1 else distribute.like(vars, batch)
             found = np.asarray(run(vars, placed))

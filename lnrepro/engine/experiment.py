@@ -24,19 +24,25 @@ Batch = Mapping[str, Any]
 Metrics = Mapping[str, jax.Array]
 
 
+class Undrawn(NamedTuple):
+    """Stands for a picture that could not be drawn, see `artifacts.drawn`."""
+
+    reason: str
+
+
 class Evaluation(NamedTuple):
     """Result of an evaluation.
 
     Attributes:
       scalars: {name: number}, which are logged.
       images: {name: uint8 [H, W, 3], written as a PNG, or [frames, H, W, 3], written as
-        an animated GIF}.
+        an animated GIF, or an Undrawn}.
       files: {file name: text}, such as an .html or .svg file.
       captions: {name of an image: the text above it in the file}.
     """
 
     scalars: Mapping[str, float] = {}
-    images: Mapping[str, np.ndarray] = {}
+    images: Mapping[str, np.ndarray | Undrawn] = {}
     files: Mapping[str, str] = {}
     captions: Mapping[str, str] = {}
 
@@ -60,6 +66,10 @@ class Experiment(NamedTuple):
         are not known before. It raises UserError where there is no such evaluation, so
         that a wrong name in the config is refused before training. It may touch data,
         see `evaluation.scalars_of_splits`.
+      check: checks what evaluations will read, such as files that the config names. It
+        is called before anything is written, and raises UserError.
+      evaluates_alone: whether the numbers of an example do not depend on the others in
+        its batch, so that `config.eval_batch_size` may change when a run goes on.
     """
 
     init: Callable[[jax.Array], Vars]
@@ -68,6 +78,8 @@ class Experiment(NamedTuple):
     evaluate: Callable[[Vars, str], Evaluation]
     units: Mapping[str, str] = {}
     scalars: Callable[[str], Collection[str] | None] | None = None
+    check: Callable[[], None] | None = None
+    evaluates_alone: bool = True
 
     def unit(self, name: str) -> str:
         """Return the unit of a number such as "valid/nll"; "" where none is stated."""
@@ -114,26 +126,46 @@ def load_uses(config: ConfigDict) -> ModuleType | None:
         return None
 
 
-def fill_sizes(config: ConfigDict) -> ConfigDict:
-    """Replace the sizes that are None by what the data set says.
+def size_fields(config: ConfigDict) -> Sequence[str]:
+    """Return the fields of a config that the data set determines."""
+    return getattr(_module(config), "SIZES", ())
 
-    The module of the experiment names them in SIZES, and has `sizes(config)`. The data
-    is touched only if one of them is None.
+
+def fill_sizes(config: ConfigDict) -> ConfigDict:
+    """Replace the sizes that are None by what the data set says, and name the data.
+
+    The module of the experiment names the sizes in SIZES, and has `sizes(config)`. The
+    data is touched only if one of them is None. In `best.metric` and `curves`,
+    "{data.name}" stands for the name of the data set.
 
     Raises:
       UserError: the data set is missing.
     """
-    module = _module(config)
-    fields = getattr(module, "SIZES", ())
+    changes = {}
     # The config states all sizes mostly, and then the data is opened once, by the
     # checks.
-    if all(attrgetter(field)(config) is not None for field in fields):
+    unset = [name for name in size_fields(config) if attrgetter(name)(config) is None]
+    if unset:
+        sizes = _module(config).sizes(config)
+        changes = {name: sizes[name].value for name in unset if name in sizes}
+    for name in ("best.metric", "curves"):
+        value = attrgetter(name)(config)
+        if "{data.name}" in str(value):
+            changes[name] = _with_name(value, config.data.name)
+    if not changes:
         return config
     filled = config.copy_and_resolve_references()
-    for field, size in module.sizes(config).items():
-        if attrgetter(field)(config) is None:
-            filled.update_from_flattened_dict({field: size.value})
+    filled.update_from_flattened_dict(changes)
     return filled
+
+
+def _with_name(value: Any, name: str) -> Any:
+    """Put the name of the data set into a text, or into those of a tuple."""
+    if isinstance(value, str):
+        return value.replace("{data.name}", name)
+    if isinstance(value, list | tuple):
+        return tuple(_with_name(inner, name) for inner in value)
+    return value
 
 
 def check_data_sizes(config: ConfigDict) -> None:

@@ -106,7 +106,9 @@ class LoadedRun:
             saved = self.checkpoint(name)
             if saved is not None:
                 return Weights(name, saved.step, saved.state.vars)
-        raise UserError(f"{self.folder} has no checkpoint yet; train it first")
+        raise UserError(
+            f"{self.folder} has no checkpoint; train it, or put checkpoints/ back"
+        )
 
     @property
     def vars(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a config says about a run: its experiment, schedules, optimiser and devices."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,15 +12,22 @@ from ml_collections import ConfigDict
 from lnrepro import optional
 from lnrepro.checks import check_ranges
 from lnrepro.engine import artifacts, distribute, experiment, optim
+from lnrepro.engine.artifacts import Artifacts
 from lnrepro.engine.distribute import Placement
+from lnrepro.engine.experiment import Evaluation
 from lnrepro.engine.train_step import State, make_init, make_step
 
 
 class Results(NamedTuple):
-    """Numbers of a run, and the artifacts that it wrote."""
+    """Numbers of a run, and what it wrote."""
 
     numbers: dict[str, float]
-    paths: list[pathlib.Path]
+    artifacts: Artifacts
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers, and the pictures that were not drawn, if any."""
+        missing = list(self.artifacts.not_drawn)
+        return self.numbers | ({"not_drawn": missing} if missing else {})
 
 
 class Run:
@@ -71,6 +78,17 @@ class Run:
         return distribute.make(config.placement, config.batch_size)
 
     @property
+    def fixed(self) -> list[str]:
+        """The fields of `run_config.FREE` that change numbers of this run."""
+        found = []
+        if not self.experiment.evaluates_alone:
+            found.append("config.eval_batch_size")
+        # A call that is cut at a save is another program, which may round differently.
+        if self.config.steps_per_call > 1:
+            found.append("config.save_every")
+        return found
+
+    @property
     def title(self) -> str:
         """The experiment, its norm and its data in one line."""
         config = self.config
@@ -90,27 +108,43 @@ class Run:
         """Return `make_step` of this run."""
         return make_step(self.experiment, self.optimizer, self._step_key)
 
-    def evaluate(self, vars: Any, names: Sequence[str]) -> Results:
-        """Run evaluations and write their artifacts.
+    def evaluate(self, vars: Any, names: Sequence[str]) -> dict[str, Evaluation]:
+        """Run evaluations; nothing is written.
 
         Args:
           vars: what the experiment's functions take.
           names: names of `config.evals`.
 
         Returns:
-          Results whose numbers are called EVAL/NAME.
+          What each of them found.
         """
-        numbers, paths = {}, []
+        found = {}
         for name in names:
             try:
-                evaluation = self.experiment.evaluate(vars, name)
+                found[name] = self.experiment.evaluate(vars, name)
             except ModuleNotFoundError as e:
                 # Some evaluations need a package to draw their pictures.
                 if not optional.can_do_without(e):
                     raise
-                continue
-            for scalar, value in evaluation.scalars.items():
-                numbers[f"{name}/{scalar}"] = float(value)
-            if jax.process_index() == 0:
-                paths += artifacts.write(self.folder / "artifacts", evaluation)
-        return Results(numbers, paths)
+        return found
+
+    def write(self, evaluations: Mapping[str, Evaluation]) -> Artifacts:
+        """Write what evaluations show; process 0 alone does.
+
+        Raises:
+          OSError: the disk failed.
+        """
+        written = Artifacts([], {})
+        if jax.process_index() == 0:
+            for evaluation in evaluations.values():
+                written.add(artifacts.write(self.folder / "artifacts", evaluation))
+        return written
+
+
+def numbers_of(evaluations: Mapping[str, Evaluation]) -> dict[str, float]:
+    """Return the numbers of evaluations, called EVAL/NAME."""
+    numbers = {}
+    for name, evaluation in evaluations.items():
+        for scalar, value in evaluation.scalars.items():
+            numbers[f"{name}/{scalar}"] = float(value)
+    return numbers

@@ -2,13 +2,22 @@
 
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
 from lnrepro.errors import UserError
+
+# Fields that change nothing of what is trained. `Run.fixed` names those that do in a
+# run.
+FREE = (
+    "config.curves",
+    "config.data.dir",
+    "config.eval_batch_size",
+    "config.save_every",
+)
 
 
 def as_json(config: ConfigDict) -> dict[str, Any]:
@@ -46,17 +55,24 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
         yield at, a, b
 
 
-def check_same(what: str, there: Any, now: Mapping[str, Any], remedy: str) -> None:
+def check_same(
+    what: str,
+    there: Any,
+    now: Mapping[str, Any],
+    remedy: str,
+    fixed: Collection[str] = (),
+) -> None:
     """Check that a run directory or a checkpoint belongs to a run.
 
-    What a run shows at its end alone may differ: a mistake there would be known after
-    all of the training.
+    FREE fields may differ, and the evaluations that run at the end alone: a mistake
+    there would be known after all of the training.
 
     Args:
       what: what is said of one that does not, such as "X holds another run".
       there: its "config", as JSON values, and other values.
       now: those of the run that are compared.
       remedy: what to do.
+      fixed: fields of FREE that may not differ.
 
     Raises:
       UserError: they differ; all fields are named.
@@ -67,7 +83,7 @@ def check_same(what: str, there: Any, now: Mapping[str, Any], remedy: str) -> No
     for field, a, b in differences({name: there.get(name) for name in now}, now):
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end
-        if not is_end and not field.startswith("config.curves"):
+        if not is_end and (field not in FREE or field in fixed):
             found.append(f"{field}: {a!r} there, {b!r} now")
     if found:
         raise UserError(f"{what} ({'; '.join(found)}); {remedy}")
@@ -88,7 +104,10 @@ def identity(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
 
 
 def check_checkpoint(
-    path: pathlib.Path, there: Mapping[str, Any], now: Mapping[str, Any]
+    path: pathlib.Path,
+    there: Mapping[str, Any],
+    now: Mapping[str, Any],
+    fixed: Collection[str] = (),
 ) -> None:
     """Check that a checkpoint belongs to a run; see `check_same`.
 
@@ -96,10 +115,12 @@ def check_checkpoint(
       path: where it is.
       there: its notes.
       now: the `identity` of the run, or a part of it.
+      fixed: see `check_same`.
     """
     check_same(
         f"{path} is a checkpoint of another run",
         there,
         now,
         "put the run's own files back, or give another --workdir",
+        fixed,
     )

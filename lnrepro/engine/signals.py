@@ -1,12 +1,14 @@
 """Handling of SIGTERM and SIGINT during training.
 
 Signals are collected while the loop runs. It stops after the same step in all
-processes, and saves before the run ends.
+processes, and saves before the run ends. An evaluation is interrupted.
 """
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -32,6 +34,13 @@ class Stopped(Exception):
         self.exit_code = 128 + signum
 
 
+class Interrupted(BaseException):
+    """A signal arrived during an evaluation.
+
+    It is no Exception, so that nothing within the evaluation handles it.
+    """
+
+
 class Signals:
     """SIGTERM and SIGINT, collected in a `with` statement instead of ending the run.
 
@@ -47,6 +56,8 @@ class Signals:
         self.caught: list[int] = []
         self._first_time: dict[int, float] = {}
         self._previous: dict[int, Any] = {}
+        self._interrupts = False
+        self._asked = 0
 
     def __enter__(self) -> "Signals":
         # Only the main thread may set a handler.
@@ -73,13 +84,15 @@ class Signals:
         elif jax.process_count() > 1:
             # To JAX's runtime.
             signal.raise_signal(signal.SIGTERM)
+        elif self._interrupts:
+            # Once: a second signal must not interrupt what ends the evaluation.
+            self._interrupts = False
+            raise Interrupted
 
-    def agreed(self, calls: int) -> int:
+    def agreed(self) -> int:
         """Return the signal to stop for, or 0.
 
-        Args:
-          calls: the number of calls of the step so far. Several processes ask at the
-            same numbers, one after the other, so that all stop at the same one.
+        Several processes ask equally often, so that all stop at the same question.
         """
         own = self.caught[0] if self.caught else 0
         if jax.process_count() == 1:
@@ -87,7 +100,34 @@ class Signals:
         from jax.experimental import multihost_utils
 
         # JAX's runtime catches SIGTERM in any of the processes. It tells the others,
-        # and chooses a call that none of them has reached.
-        if multihost_utils.reached_preemption_sync_point(calls):
+        # and chooses a question that none of them has reached.
+        self._asked += 1
+        if multihost_utils.reached_preemption_sync_point(self._asked):
             return own or signal.SIGTERM
         return 0
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Raise Interrupted in the body when a signal arrives.
+
+        A single process raises it anywhere, several at the next `between_batches`.
+        """
+        global _interrupting
+        self._interrupts, _interrupting = True, self
+        try:
+            yield
+        finally:
+            self._interrupts, _interrupting = False, None
+
+
+# The signals of the evaluation that runs, None where it may not be interrupted.
+_interrupting: Signals | None = None
+
+
+def between_batches() -> None:
+    """Raise Interrupted in an evaluation of several processes that a signal ends.
+
+    All processes call it equally often.
+    """
+    if _interrupting and jax.process_count() > 1 and _interrupting.agreed():
+        raise Interrupted

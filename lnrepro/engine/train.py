@@ -7,13 +7,15 @@ interrupted and resumed ends with the same bits as one that is not.
 
 import contextlib
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from signal import SIGTERM
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from lnrepro.config import fields
 from lnrepro.engine import (
     artifacts,
     experiment,
@@ -24,12 +26,14 @@ from lnrepro.engine import (
     run_config,
     workdir,
 )
+from lnrepro.engine.artifacts import Artifacts
 from lnrepro.engine.checkpoint import Checkpoint, Store
+from lnrepro.engine.experiment import Evaluation
 from lnrepro.engine.metrics import Log, Meter, check_finite, write_csv
 from lnrepro.engine.progress import Progress, Row, table
-from lnrepro.engine.run import Results, Run
+from lnrepro.engine.run import Results, Run, numbers_of
 from lnrepro.engine.run_config import as_json
-from lnrepro.engine.signals import Signals, Stopped
+from lnrepro.engine.signals import Interrupted, Signals, Stopped
 from lnrepro.engine.train_step import close, take
 from lnrepro.engine.workdir import Lock
 from lnrepro.errors import Diverged, UserError
@@ -54,8 +58,9 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       RunError: the run failed.
       signals.Stopped: SIGTERM or SIGINT arrived; the state is saved.
     """
-    run = Run(config, folder)
-    fingerprint, facts = _check(run)
+    with _none_named(config):
+        run = Run(config, folder)
+        fingerprint, facts = _check(run)
     before = workdir.read_about(folder) or {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(workdir.storage_errors(folder))
@@ -65,13 +70,14 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         def open_folder():
             nonlocal lock
             lock = stack.enter_context(workdir.lock(folder))
-            return workdir.open_run(folder, run.config, fingerprint, facts)
+            return workdir.open_run(folder, run.config, fingerprint, facts, run.fixed)
 
         opened = peers.from_first("folder", open_folder)
         if opened == "finished":
             if lock:
-                if before["config"]["curves"] != as_json(config)["curves"]:
-                    artifacts.draw_curves(folder, config.to_dict())
+                if before["config"]["curves"] != as_json(run.config)["curves"]:
+                    drawn = artifacts.draw_curves(folder, run.config.to_dict())
+                    print("\n".join(drawn.lines()))
                 print(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
                     "its numbers again"
@@ -105,6 +111,21 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         return results.numbers
 
 
+@contextlib.contextmanager
+def _none_named(config: ConfigDict) -> Iterator[None]:
+    """Turn an error about None in place of a number into a UserError."""
+    try:
+        yield
+    except TypeError as e:
+        if "NoneType" not in str(e):
+            raise
+        empty = [name for name, value in fields(config).items() if value is None]
+        raise UserError(
+            f"one of these fields is None where a number is needed "
+            f"({', '.join(empty)}): {' '.join(str(e).split())}"
+        ) from e
+
+
 def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
     """Check a run and its data, before anything is written.
 
@@ -117,6 +138,8 @@ def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
     fingerprint, facts = _data_identity(run.config.data)
     experiment.check_data_sizes(run.config)
     experiment.check_names(run.config, run.experiment)
+    if run.experiment.check:
+        run.experiment.check()
     # Devices that do not fit and a model that cannot be built must not leave a
     # config.json.
     _ = run.placement, run.shapes()
@@ -153,7 +176,7 @@ def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Checkpoint:
     if saved is None:
         return Checkpoint(0, start, {"best": None, "numbers": {}, **notes})
     path = store.folder / name / str(saved.step)
-    run_config.check_checkpoint(path, saved.notes, notes)
+    run_config.check_checkpoint(path, saved.notes, notes, run.fixed)
     return saved._replace(notes=saved.notes | notes)
 
 
@@ -181,7 +204,8 @@ def _take_steps(
       store: its checkpoints.
       start: where it starts. What its notes say goes on: "best", the best evaluation;
         "numbers", the last value of everything that was logged; "artifacts", the paths
-        that were written; "meter", the metrics since the last record.
+        that were written; "meter", the metrics since the last record; "due", the
+        evaluations that are left to do.
       lock: the lock of the run directory; None in all processes but the first.
       records: the records; None in all processes but the first.
       progress: what is shown.
@@ -190,8 +214,9 @@ def _take_steps(
       The last value of every number, and the paths of all artifacts.
     """
     step, total, placement = start.step, run.total_steps, run.placement
+    noted = False
     best, numbers = start.notes["best"], dict(start.notes["numbers"])
-    paths = dict.fromkeys(map(pathlib.Path, start.notes.get("artifacts", ())))
+    written = Artifacts(list(map(pathlib.Path, start.notes.get("artifacts", ()))), {})
     meter = Meter(placement.read, start.notes.get("meter"))
     state = placement.place(start.state)
     compiled = placement.compile(run.step())
@@ -221,21 +246,29 @@ def _take_steps(
             values = {f"train/{name}": mean for name, mean in means.items()}
             record(at, values, important=False)
 
-    def evaluate(names: list[str] | tuple[str, ...]) -> dict[str, float]:
+    def evaluate(names: Sequence[str], interrupting: Any) -> dict[str, float]:
         """Run evaluations and record them. Raise Diverged if they are not finite."""
         check_lock()
-        results = run.evaluate(placement.vars(state).vars, names)
-        if results.numbers:
-            record(step, results.numbers, important=True)
-        check_finite(results.numbers, step)
+        with interrupting:
+            evaluations = run.evaluate(placement.vars(state).vars, names)
+        found, files = numbers_of(evaluations), run.write(evaluations)
+        if found:
+            record(step, found, important=True)
+        check_finite(found, step)
         if records:
-            for path in results.paths:
+            for path in files.paths:
                 records.events.picture(path, step)
-        paths.update(dict.fromkeys(results.paths))
-        return results.numbers
+        written.add(files)
+        return found
 
-    def save(kinds: list[str]) -> None:
-        """Save the state, as the best or as the last checkpoint or both."""
+    def save(kinds: list[str], due: list[str]) -> None:
+        """Save the state, as the best or as the last checkpoint or both.
+
+        Args:
+          kinds: which of them.
+          due: names of the evaluations that are left to do at this step.
+        """
+        nonlocal noted
         check_lock()
         log()
         # The loss of the step that made them infinite may have been finite.
@@ -244,9 +277,10 @@ def _take_steps(
             raise Diverged(f"{what} after step {step}", "parameters", step)
         notes = start.notes | {
             "best": best,
+            "due": due,
             "meter": meter.state(),
             "numbers": dict(numbers),
-            "artifacts": [str(path) for path in paths],
+            "artifacts": [str(path) for path in written.paths],
         }
         if records:
             records.flush()
@@ -254,9 +288,52 @@ def _take_steps(
         on_host = placement.read(state)
         for kind in kinds:
             store.save(kind, step, on_host, notes)
+        # The first save is waited for, so that the note is right even if the run is
+        # killed now.
+        if "last" in kinds and not noted:
+            store.wait()
+            noted = True
+            if lock:
+                workdir.note_saved(run.folder, step)
+
+    signals = Signals()
+
+    def evaluate_and_save(due: list[str], signal: int) -> None:
+        """Do what is due after a call, and stop for a signal.
+
+        Args:
+          due: names of the evaluations. Where a signal comes before their end, they are
+            noted in the checkpoint, and are done when the run goes on.
+          signal: the signal to stop for, or 0.
+        """
+        nonlocal best
+        kinds = []
+        if due and not signal:
+            # Records stay in the order of the steps.
+            log()
+            try:
+                found = evaluate(due, signals.interrupting())
+            except Interrupted:
+                signal = signals.caught[0] if signals.caught else SIGTERM
+            else:
+                if _is_best(run, best, found, due):
+                    metric = run.config.best.metric
+                    best = {"metric": metric, "value": found[metric], "step": step}
+                    kinds.append("best")
+                due = []
+        if signal or is_due(save_every):
+            kinds.append("last")
+        if kinds:
+            save(kinds, due)
+        if signal:
+            store.wait()
+            raise Stopped(signal, step)
 
     with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(Signals())
+        stack.enter_context(signals)
+        # What a signal has interrupted.
+        if due := start.notes.get("due"):
+            evaluate_and_save(due, 0)
         batches = run.experiment.batches(step)
         stack.callback(close, batches)
         calls = 0
@@ -277,28 +354,11 @@ def _take_steps(
             # Log. This waits for the call before the newest AHEAD.
             meter.add(step, metrics, is_due(log_every))
             log(keep=AHEAD)
-            signal = signals.agreed(calls)
+            signal = signals.agreed()
 
-            # Evaluate. Records stay in the order of the steps.
+            # Evaluate and save.
             names = [name for name, every in run.evals.every.items() if is_due(every)]
-            is_best = False
-            if names:
-                log()
-                found = evaluate(names)
-                is_best = _is_best(run, best, found, names)
-                if is_best:
-                    metric = run.config.best.metric
-                    best = {"metric": metric, "value": found[metric], "step": step}
-
-            # Save.
-            kinds = ["best"] if is_best else []
-            if signal or is_due(save_every):
-                kinds.append("last")
-            if kinds:
-                save(kinds)
-            if signal:
-                store.wait()
-                raise Stopped(signal, step)
+            evaluate_and_save(names, signal)
         log()
         store.wait()
         if signals.caught:
@@ -309,12 +369,12 @@ def _take_steps(
     if run.evals.at_end:
         names = ", ".join(run.evals.at_end)
         progress.say(f"trained and saved; evaluations at the end: {names}")
-    evaluate(run.evals.at_end)
+    evaluate(run.evals.at_end, contextlib.nullcontext())
     if records:
         records.close()
     if best:
         numbers |= {f"best {best['metric']}": best["value"], "best step": best["step"]}
-    return Results(numbers, list(paths))
+    return Results(numbers, written)
 
 
 def _first_call(run, progress, is_first, compiled, state, batch):
@@ -363,14 +423,16 @@ def _write_results(run: Run, results: Results) -> None:
     """Write metrics.csv, report.html and results.json, and print the table."""
     config, folder = run.config, run.folder
     write_csv(folder)
-    paths = artifacts.draw_curves(folder, config.to_dict()) + results.paths
+    shown = artifacts.draw_curves(folder, config.to_dict())
+    shown.add(results.artifacts)
+    results = results._replace(artifacts=shown)
     rows = _rows(run, results.numbers)
     page = report.write(folder, rows, f"finished, {run.total_steps} steps")
-    json_files.write(folder / "results.json", results.numbers)
+    json_files.write(folder / "results.json", results.to_json())
     lines = [
         f"numbers    {folder / 'metrics.jsonl'} (metrics.csv)",
         f"page       {page}",
-        *(f"picture    {path}" for path in paths),
+        *shown.lines(),
     ]
     table(f"{run.title}, {run.total_steps} steps", rows, lines)
 
@@ -398,9 +460,12 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       UserError: there is no run, or no checkpoint, or the run has another config.
       Diverged: a number is not finite.
     """
-    run = Run(config, folder)
+    with _none_named(config):
+        run = Run(config, folder)
     fingerprint, _ = _data_identity(run.config.data)
-    if not workdir.check_run(folder, run.config, fingerprint):
+    if run.experiment.check:
+        run.experiment.check()
+    if not workdir.check_run(folder, run.config, fingerprint, run.fixed):
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"
         )
@@ -409,17 +474,33 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         if not saved.step:
             saved = _restore(run, store, "last", fingerprint)
     if not saved.step:
-        raise UserError(f"--evaluate: {folder} has no checkpoint yet")
+        raise UserError(
+            f"--evaluate: {folder} has no checkpoint; train it, or put checkpoints/ "
+            "back"
+        )
     vars = run.placement.vars(run.placement.place(saved.state)).vars
     names = (*run.evals.every, *run.evals.at_end)
-    is_first = jax.process_index() == 0
-    with workdir.storage_errors(folder):
-        numbers, paths = run.evaluate(vars, names)
-        if is_first:
-            record = {"step": saved.step, **numbers}
-            json_files.write(folder / "evaluation.json", record)
-    if is_first:
-        lines = [f"picture    {path}" for path in paths]
+    evaluations = run.evaluate(vars, names)
+    numbers = numbers_of(evaluations)
+    if jax.process_index() == 0:
+        lines = _write_evaluation(run, saved.step, evaluations)
         table(f"{folder} at step {saved.step}", _rows(run, numbers), lines)
     check_finite(numbers, saved.step)
     return numbers
+
+
+def _write_evaluation(
+    run: Run, step: int, evaluations: Mapping[str, Evaluation]
+) -> list[str]:
+    """Write the pictures and evaluation.json; return lines about them.
+
+    The folder may be read-only, and the numbers are shown all the same.
+    """
+    try:
+        files = run.write(evaluations)
+        results = Results(numbers_of(evaluations), files)
+        record = {"step": step, **results.to_json()}
+        json_files.write(run.folder / "evaluation.json", record)
+    except OSError as e:
+        return [f"not written: {e.filename or run.folder}: {e.strerror or e}"]
+    return files.lines()

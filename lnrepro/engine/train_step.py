@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -122,7 +123,8 @@ def make_step(
             return jax.lax.scan(body, state, batches)
         # A loop around a single step would only cost time.
         state, metrics = body(state, jax.tree.map(lambda x: x[0], batches))
-        return state, jax.tree.map(lambda x: x[None], metrics)
+        # A metric may be a Python number.
+        return state, jax.tree.map(lambda x: jnp.asarray(x)[None], metrics)
 
     return steps
 

@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import IO, Any, Literal, NamedTuple
 
 from ml_collections import ConfigDict
@@ -16,10 +16,14 @@ from lnrepro.engine import json_files, provenance
 from lnrepro.engine.run_config import as_json, check_same
 from lnrepro.errors import Diverged, RunError, UserError
 
+# The checkpoints from which a run goes on.
+LAST = "checkpoints/last"
 # The facts of the data set that a run was trained on.
 FACTS = "data_facts.json"
 # Where and when a number was not finite.
 DIVERGED = "diverged.json"
+# The step of the first checkpoint. A run that has this file does not start again.
+SAVED = "saved.json"
 
 # Names, without their suffixes, of what a run that was killed at its start may leave.
 # The scripts that start sweeps write output.log.
@@ -154,7 +158,10 @@ def _check_is_run(workdir: pathlib.Path) -> None:
             f"--workdir {shown}: its path is not UTF-8; give another folder, or set "
             "LC_ALL=C.UTF-8 if it is"
         ) from None
-    if not workdir.exists() or (workdir / "config.json").exists():
+    if not workdir.exists():
+        return
+    if (workdir / "config.json").exists():
+        _check_no_export(workdir, read_about(workdir) or {})
         return
     for path in sorted(workdir.iterdir()):
         # Operating systems leave hidden files.
@@ -165,11 +172,22 @@ def _check_is_run(workdir: pathlib.Path) -> None:
             )
 
 
+def _check_no_export(workdir: pathlib.Path, about: Mapping[str, Any]) -> None:
+    """Raise UserError where `about` is the config.json of an export."""
+    # A run writes its checkpoint's name nowhere; an export has one checkpoint.
+    if "checkpoint" in about:
+        raise UserError(
+            f"{workdir} is an exported network, not a run directory: lnrepro.load "
+            "opens it; train and evaluate in the directory of its run"
+        )
+
+
 def open_run(
     workdir: pathlib.Path,
     config: ConfigDict,
     fingerprint: str,
     facts: Mapping[str, Any],
+    fixed: Collection[str] = (),
 ) -> Literal["new", "resumed", "finished"]:
     """Write config.json, or check that the directory has a run of this config and data.
 
@@ -181,6 +199,7 @@ def open_run(
       fingerprint: identity of the data.
       facts: facts of the whole data set, such as its vocabulary. They are kept, so that
         the run can be used without the data.
+      fixed: fields that may not differ, see `run_config.check_same`.
 
     Returns:
       What there was.
@@ -190,10 +209,13 @@ def open_run(
         data.
     """
     path, now = workdir / "config.json", as_json(config)
-    about = check_run(workdir, config, fingerprint)
+    about = check_run(workdir, config, fingerprint, fixed)
+    is_finished = bool(about and read_results(workdir))
+    if about and not is_finished:
+        _check_checkpoints(workdir)
     if about and about["config"] != now:
         json_files.write(path, about | {"config": now})
-    if about and read_results(workdir):
+    if is_finished:
         return "finished"
     if about:
         # What stopped the run before may be mended.
@@ -208,8 +230,36 @@ def open_run(
     return "new"
 
 
+def _check_checkpoints(workdir: pathlib.Path) -> None:
+    """Check that a run that was saved still has a checkpoint.
+
+    Raises:
+      UserError: it has none. It would start at step 0 and remove its records.
+    """
+    if (workdir / SAVED).exists() and not saved_steps(workdir):
+        raise UserError(
+            f"{workdir} was saved, but {workdir / LAST} has no checkpoint: put it "
+            f"back, or remove {workdir} to start again"
+        )
+
+
+def saved_steps(workdir: pathlib.Path) -> list[int]:
+    """Return the steps of the checkpoints from which a run goes on."""
+    found = (workdir / LAST).glob("*")
+    return [int(path.name) for path in found if path.name.isdigit()]
+
+
+def note_saved(workdir: pathlib.Path, step: int) -> None:
+    """Note that the first checkpoint of a run, of this step, is on disk."""
+    if not (workdir / SAVED).exists():
+        json_files.write(workdir / SAVED, {"step": step})
+
+
 def check_run(
-    workdir: pathlib.Path, config: ConfigDict, fingerprint: str | None = None
+    workdir: pathlib.Path,
+    config: ConfigDict,
+    fingerprint: str | None = None,
+    fixed: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """Read the config.json of a run, and check that it is of this config and data.
 
@@ -217,17 +267,19 @@ def check_run(
       workdir: the run directory.
       config: the config.
       fingerprint: identity of the data; None is not compared.
+      fixed: fields that may not differ, see `run_config.check_same`.
 
     Returns:
       The contents of config.json, or None if there is no run.
 
     Raises:
       UserError: the run there has another config, whose fields are named, other data,
-        or other settings of JAX.
+        or other settings of JAX; or it is an export.
     """
     there = read_about(workdir)
     if there is None:
         return None
+    _check_no_export(workdir, there)
     now: dict[str, Any] = {"config": as_json(config)}
     if fingerprint is not None:
         now["fingerprint"] = fingerprint
@@ -236,6 +288,7 @@ def check_run(
         there | there["data"],
         now,
         "give another --workdir, or remove it",
+        fixed,
     )
     provenance.check_settings(workdir)
     return there

@@ -1,10 +1,12 @@
 """Every script ends a mistake with one line and an exit code, without a traceback."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from lnrepro import errors
 from lnrepro.engine import loaded_run
 from tests.refused import refused
 from tests.runs import ROOT
@@ -50,3 +52,25 @@ def test_a_config_json_that_is_none_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     with refused(str(tmp_path), "config.json"):
         loaded_run.load(tmp_path)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is full")
+def test_what_cannot_be_written_is_dropped():
+    output = errors.LossyOutput(open("/dev/full", "wb"), "utf-8", line_buffering=True)
+    with output:
+        for _ in range(3):
+            print("line", file=output, flush=True)
+        assert os.fstat(output.fileno()).st_rdev == os.stat(os.devnull).st_rdev
+
+
+def test_sigterm_ends_a_script_in_order():
+    body = (
+        "import os, signal\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    finally:\n"
+        "        print('cleaned')"
+    )
+    process = script(body)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (128 + 15, "cleaned\n", "")

@@ -85,7 +85,7 @@ def test_images_and_files_are_written(tmp_path):
         files={"page.html": "<p>"},
         captions={"captioned": "one line", "film": "as many lines as it needs " * 5},
     )
-    paths = artifacts.write(tmp_path, evaluation)
+    paths = artifacts.write(tmp_path, evaluation).paths
     assert [p.name for p in paths[1:]] == ["captioned.png", "film.gif", "page.html"]
     plain, captioned, shown = (Image.open(path) for path in paths[:3])
     # The caption stands above the pixels, which stay as they are.

@@ -4,11 +4,14 @@ import json
 import os
 import shutil
 import signal
+import time
 
 import jax
+import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
-from lnrepro.engine import loaded_run, provenance, signals, train
+from lnrepro.engine import evaluation, loaded_run, provenance, signals, train
 from tests.engine import toy
 from tests.engine.toy import config, crash_at, final_state
 from tests.hardening.processes import assert_same_run
@@ -64,6 +67,44 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, toy_run, si
     assert stopped.value.exit_code == 128 + signum
     train.train(config(), tmp_path)
     assert_same_run(toy_run, tmp_path)
+
+
+def test_a_signal_ends_an_evaluation_which_is_done_on_resume(
+    tmp_path, monkeypatch, toy_run
+):
+    def evaluate(real, vars, name):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+        raise AssertionError("the evaluation went on")
+
+    for step in (10, 10):
+        with monkeypatch.context() as m:
+            toy.change(m, evaluate=evaluate)
+            with pytest.raises(signals.Stopped, match=f"at step {step}; saved"):
+                train.train(config(), tmp_path)
+    train.train(config(), tmp_path)
+    assert_same_run(toy_run, tmp_path)
+
+
+def test_a_signal_to_several_processes_acts_between_batches(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    # It arrives in another process, and JAX chooses the third question.
+    monkeypatch.setattr(
+        multihost_utils, "reached_preemption_sync_point", lambda n: n == 3
+    )
+    seen = []
+
+    def batches():
+        for k in range(9):
+            seen.append(k)
+            yield {"x": np.ones(2), "mask": np.ones(2)}
+
+    collected = signals.Signals()
+    assert not collected.agreed()
+    mean = evaluation.mean_over_examples(lambda vars, batch: {"x": batch["x"]})
+    with pytest.raises(signals.Interrupted), collected.interrupting():
+        mean({"w": np.ones(1)}, batches())
+    assert seen == [0, 1]
 
 
 def test_a_signal_acts_at_once_in_the_evaluations_at_the_end(
@@ -142,6 +183,51 @@ def test_what_is_shown_at_the_end_may_change_on_resume(tmp_path, monkeypatch):
     train.train(config(), tmp_path)
     assert loaded_run.load(tmp_path).config.evals == config().evals
     assert (tmp_path / "artifacts/square.png").exists()
+
+
+def test_what_changes_no_training_may_change_on_resume(tmp_path, monkeypatch, toy_run):
+    changes = {"save_every": 7, "eval_batch_size": 3, "data__dir": "/moved"}
+    crashed(tmp_path, monkeypatch)
+    train.train(config(**changes), tmp_path)
+    assert_same_run(toy_run, tmp_path)
+    assert loaded_run.load(tmp_path).config.data.dir == "/moved"
+    train.evaluate(config(eval_batch_size=5), tmp_path)
+
+
+def test_what_changes_numbers_of_this_run_may_not_change(tmp_path, monkeypatch):
+    crashed(tmp_path, monkeypatch, steps_per_call=2)
+    with refused("config.save_every: 5 there, 7 now"):
+        train.train(config(steps_per_call=2, save_every=7), tmp_path)
+    make = toy.make
+    # As batch norm that takes the statistics of the batch.
+    monkeypatch.setattr(toy, "make", lambda c: make(c)._replace(evaluates_alone=False))
+    for use in (train.train, train.evaluate):
+        with refused("config.eval_batch_size: 100 there, 5 now"):
+            use(config(steps_per_call=2, eval_batch_size=5), tmp_path)
+
+
+def test_lost_checkpoints_are_named_and_no_record_is_lost(tmp_path, monkeypatch):
+    crashed(tmp_path, monkeypatch, at=7)
+    there = (tmp_path / "metrics.jsonl").read_bytes()
+    for lost in ("checkpoints/last", "checkpoints"):
+        shutil.move(tmp_path / lost, tmp_path / "moved")
+        with refused("checkpoints/last has no checkpoint: put it back"):
+            train.train(config(), tmp_path)
+        with refused("has no checkpoint; train it, or put checkpoints/ back"):
+            train.evaluate(config(), tmp_path)
+        assert (tmp_path / "metrics.jsonl").read_bytes() == there
+        shutil.move(tmp_path / "moved", tmp_path / lost)
+    train.train(config(), tmp_path)
+
+
+def test_an_export_is_no_run(tmp_path):
+    train.train(config(steps=2), tmp_path / "run")
+    loaded_run.load(tmp_path / "run").export(tmp_path / "export")
+    names = {path.name for path in (tmp_path / "export").iterdir()}
+    for use in (train.train, train.evaluate):
+        with refused("is an exported network, not a run directory"):
+            use(config(steps=2), tmp_path / "export")
+    assert names == {path.name for path in (tmp_path / "export").iterdir()}
 
 
 def test_a_folder_with_other_files_is_refused_and_stays(tmp_path, monkeypatch):

@@ -1,10 +1,14 @@
 """Training loop: what is recorded, evaluated and saved, and when."""
 
+import errno
+import json
+import os
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import train, train_step
+from lnrepro.engine import artifacts, train, train_step
 from lnrepro.errors import RunError
 from tests.engine import toy
 from tests.engine.toy import config, final_state, records
@@ -69,6 +73,72 @@ def test_artifacts_and_summary(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "curves.png" in out
     assert "data=digits" in out
+
+
+def test_a_picture_that_cannot_be_drawn_is_a_line_and_a_name(
+    tmp_path, monkeypatch, capsys
+):
+    def fail(*arguments):
+        raise RuntimeError("latex\nwas not found")
+
+    monkeypatch.setattr(artifacts, "_draw_curves", fail)
+    monkeypatch.setattr(artifacts, "_save_image", fail)
+    train.train(config(steps=10), tmp_path)
+    out = capsys.readouterr().out
+    for name in ("square", "curves"):
+        assert out.count(f"not drawn  {name} (RuntimeError: latex)") == 1
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["not_drawn"] == ["curves", "square"]
+    assert (tmp_path / "artifacts/note.html").exists()
+    train.evaluate(config(steps=10), tmp_path)
+    evaluated = json.loads((tmp_path / "evaluation.json").read_text())
+    assert evaluated["not_drawn"] == ["square"]
+
+
+@pytest.mark.parametrize("place", ["artifacts.write", "json_files.write"])
+def test_a_read_only_run_shows_its_numbers(tmp_path, monkeypatch, capsys, place):
+    train.train(config(steps=10), tmp_path)
+
+    def fail(*arguments):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "evaluation.json")
+
+    monkeypatch.setattr(f"lnrepro.engine.{place}", fail)
+    capsys.readouterr()
+    numbers = train.evaluate(config(steps=10), tmp_path)
+    out = capsys.readouterr().out
+    assert numbers["picture/sum"] == 1.5
+    assert "picture/sum" in out
+    assert "not written: evaluation.json: Read-only file system" in out
+
+
+def test_a_full_disk_below_a_picture_ends_the_run(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(artifacts, "_save_image", fail)
+    with refused("No space left", error=RunError):
+        train.train(config(steps=10), tmp_path)
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_a_metric_may_be_a_python_number(tmp_path, monkeypatch):
+    def loss(real, vars, batch, key):
+        value, (collections, metrics) = real(vars, batch, key)
+        return value, (collections, metrics | {"half": 0.5, "two": 2})
+
+    toy.change(monkeypatch, loss=loss)
+    numbers = train.train(config(steps=4), tmp_path)
+    assert (numbers["train/half"], numbers["train/two"]) == (0.5, 2.0)
+
+
+def test_none_in_place_of_a_number_is_named(tmp_path, monkeypatch):
+    def init(real, key):
+        return real(key) | {"units": jnp.zeros(None + 1)}
+
+    toy.change(monkeypatch, init=init)
+    with refused("is None where a number is needed (", "data.dir"):
+        train.train(config(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):

@@ -1,6 +1,7 @@
 """Numbers of parameters of the paper's networks, and configs that are refused."""
 
 import importlib
+import re
 
 import jax
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 
 from experiments import classification
 from lnrepro import data
+from lnrepro.config import HELP, fields
 from lnrepro.data.reader import Content, Reader
-from lnrepro.engine import config_file, experiment
+from lnrepro.engine import config_file, experiment, train
 from lnrepro.errors import DataError
 from tests.refused import refused
 from tests.runs import ROOT
@@ -179,6 +181,30 @@ def test_classes_are_counted_in_all_splits(tmp_path):
     changes = {"data.name": "own", "data.dir": str(tmp_path)}
     sizes = classification.sizes(config_of("mnist", "", **changes))
     assert sizes["model.classes"].value == 4
+
+
+def path_fields(config, help_of_config):
+    """The fields that name a file or a folder."""
+    meanings = HELP | help_of_config
+    return [
+        field
+        for field in fields(config)
+        if re.match("(file|folder) ", meanings.get(field, ""))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_path_is_known_before_anything_is_written(name, data_dir, tmp_path):
+    (tmp_path / "file").write_text("a file")
+    meanings = importlib.import_module(f"configs.{name}").HELP
+    found = path_fields(config_of(name, "smoke"), meanings)
+    assert ("encoding.word2vec" in found) == (name == "skip_thoughts")
+    for field in found:
+        changes = {"data.dir": data_dir, field: str(tmp_path / "file/nothing")}
+        with refused(str(tmp_path / "file")):
+            train.train(config_of(name, "smoke", **changes), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def test_every_experiment_is_here():
