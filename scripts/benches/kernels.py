@@ -25,6 +25,13 @@ CELLS: dict[str, Callable[[int], functional.Cell]] = {
     "LSTM": lambda units: functional.LSTMCell(units, "none"),
 }
 WAYS = {"scan": "off", "kernel": "on"}
+SHAPES = cells.SHAPES | {
+    "ppo": Shape(steps=128, batch=64, features=64, units=64),
+    "rl": Shape(steps=64, batch=1024, features=256, units=256),
+    # That of TorchRL's own benchmark.
+    "torchrl": Shape(steps=128, batch=128, features=256, units=256),
+}
+PEERS = ("Flax", "cuDNN")
 # Of each way: microseconds of a step of the sequence, forward and in a training step;
 # temporary memory; time to compile; the largest error of a gradient, over its largest
 # entry.
@@ -35,9 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `kernels`."""
     add = parser.add_argument
     shapes = ["draw", "reader", "handwriting"]
-    add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
+    add("--shapes", nargs="+", choices=tuple(SHAPES), default=shapes)
     add("--cells", nargs="+", choices=tuple(CELLS), default=list(CELLS))
     add("--chunk", type=int, help="steps of a backward pass that are one kernel")
+    add("--peers", action="store_true", help="measure Flax, and cuDNN on a GPU")
     cells.add_timing_arguments(parser)
     records.add_json_flag(parser)
 
@@ -54,31 +62,32 @@ def main(args: argparse.Namespace) -> int:
     if platform.current() == "cpu":
         raise UserError("kernels: there is none for a CPU; run it on a GPU or a TPU")
     columns = [f"{way}: {what}" for way in WAYS for what in MEASURED]
+    columns += [f"{peer}: us training" for peer in PEERS] if args.peers else []
     print(f"kernel and scan, {records.where()}\n")
     print(md.head(("shape", "cell", *columns, "time")))
     table, ratios = {}, {}
     for shape in args.shapes:
         for cell in args.cells:
             name = f"{shape}, {cell}"
-            numbers = compare(CELLS[cell], cells.SHAPES[shape], args)
+            numbers = compare(cell, SHAPES[shape], args)
             table[name] = dict(zip(columns, numbers, strict=True))
             scan, kernel = (table[name][f"{way}: us training"] for way in WAYS)
             ratios[f"time, {name}, kernel / scan"] = kernel / scan
-            shown = [f"{x:.3g}" for x in (*numbers, kernel / scan)]
+            shown = ["" if x is None else f"{x:.3g}" for x in (*numbers, kernel / scan)]
             print(md.row((shape, cell, *shown)), flush=True)
     records.write(args.json, "kernels", ratios, table)
     return 0
 
 
-def compare(
-    cell: Callable[[int], functional.Cell], shape: Shape, args: argparse.Namespace
-) -> list[float]:
-    """Return the numbers of `MEASURED` of each way.
+def compare(name: str, shape: Shape, args: argparse.Namespace) -> list[float | None]:
+    """Return the numbers of `MEASURED` of each way, and the times of `PEERS`.
 
     Raises:
       UserError: there is no kernel.
     """
+    cell = CELLS[name]
     ours, forward = {}, {}
+    others = peers(name, shape) if args.peers else {}
     for way, kernels in WAYS.items():
         options = functional.ScanOptions(kernels=kernels, chunk=args.chunk)
         ours[way] = layers.ours(cell(shape.units), shape, options)
@@ -91,7 +100,7 @@ def compare(
 
         forward[f"{way}, forward"] = layers.measured(outputs, *ours[way].arguments)
     try:
-        rows = cells.measure(ours | forward, args)
+        rows = cells.measure(ours | forward | others, args)
     except ValueError as e:
         if "kernels='on'" not in str(e):
             raise
@@ -109,4 +118,17 @@ def compare(
         found += [1e3 * (ms or 0.0) / shape.steps for ms in times]
         found += [rows[way]["temp_mb"] or 0.0, rows[way]["compile_s"]]
         found.append(max(jax.tree.leaves(errors)))
+    for peer in PEERS if args.peers else ():
+        ms = rows[peer]["ms"] if peer in rows else None
+        found.append(None if ms is None else 1e3 * ms / shape.steps)
     return found
+
+
+def peers(name: str, shape: Shape) -> dict[str, layers.Measured]:
+    """Return Flax's cell with the same norm, and cuDNN's LSTM, which has none."""
+    compared = cells.CELLS["gru" if "GRU" in name else "lstm"]
+    flax = compared.flax if name.startswith("LN") else compared.flax_plain
+    made = {"Flax": layers.flax(flax, shape)}
+    if "LSTM" in name and jax.default_backend() == "gpu":
+        made["cuDNN"] = layers.cudnn_lstm(shape)
+    return made

@@ -49,18 +49,22 @@ def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch):
     """By the kernel of GPUs, which runs on this CPU."""
-    monkeypatch.setitem(cells.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
+    monkeypatch.setitem(kernels.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
     monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
+    monkeypatch.setattr(nvrtc, "ptx", lambda source: "")
     monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
     monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))
     path = tmp_path / "kernels.json"
     flags = ["--shapes", "draw", "--cells", "LN-GRU", "--rounds", "1", "--seconds", "0"]
+    flags.append("--peers")
     with platform.tracing_for("gpu"):
         bench.main(["kernels", *flags, "--json", str(path)])
     numbers = json.loads(path.read_text())["details"]["draw, LN-GRU"]
     for way in kernels.WAYS:
         assert numbers[f"{way}: error"] < 1e-5
         assert numbers[f"{way}: us training"] > 0
+    assert numbers["Flax: us training"] > 0
+    assert numbers["cuDNN: us training"] is None
     monkeypatch.undo()
     with refused("none for a CPU"):
         bench.main(["kernels", *flags])

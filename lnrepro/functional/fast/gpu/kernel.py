@@ -14,7 +14,7 @@ CORES, SHARED_MEMORY = 132, 227 * 1024
 CLUSTERS = (1, 2, 4, 8)
 # Registers of a thread for weights: {(rows of a cluster, units of a lane): number},
 # and 0 for all others. With more, ptxas spills other values to memory.
-REGISTERS = {(8, 1): 128, (8, 2): 56, (16, 1): 16}
+REGISTERS = {(8, 1): 128, (8, 2): 56, (16, 1): 8}
 # Bytes of weights of a block. What does not fit on chip is read in every step. At H 512
 # the kernel takes 0.4 of the scan's time (512 KiB), at H 1024 1.4 (2 MiB; on an H200).
 MOST_WEIGHTS = 640 * 1024
