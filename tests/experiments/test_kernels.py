@@ -17,7 +17,8 @@ from tests.functional import gpu_programs
 # What each runs as, besides kernels.
 SCANS = {
     "attentive_reader": set(),
-    "handwriting": {"a product of"},
+    # The cell with the window, whose carry has too few Gaussians in this config.
+    "handwriting": {"a carry of 2 units"},
     "order_embeddings": set(),
     "sequential_mnist": set(),
     "skip_thoughts": set(),
