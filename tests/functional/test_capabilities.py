@@ -69,9 +69,10 @@ def double():
 
 @functools.cache
 def params_of(cell):
-    params = cell.init(jax.random.key(0), D, jnp.float64)
+    # One program, where an operation by itself would be one each.
+    params = jax.jit(cell.init, static_argnums=(1, 2))(jax.random.key(0), D, float)
     # Away from the starting values, at which many parts are zero.
-    return jax.tree.map(lambda a: a + 0.1, params)
+    return jax.tree.map(lambda a: np.asarray(a) + 0.1, params)
 
 
 def close(a, b, tolerance=1e-9):
@@ -254,13 +255,13 @@ def jax_export(cell):
 
 def with_zoneout(cell):
     """Zoneout keeps units of the carry, and takes the expectation at test time."""
-    half = zoneout(cell, 0.5, 0.5)
+    half, one_step = zoneout(cell, 0.5, 0.5), jax.jit(step, static_argnums=0)
     params, x = params_of(cell), jnp.asarray(X[:, 0])
     carry = jax.tree.map(lambda a: a + 0.5, cell.initial_carry(params, x))
-    new, _ = step(cell, params, carry, x)
-    mean, _ = step(half, params, carry, x)
+    new, _ = one_step(cell, params, carry, x)
+    mean, _ = one_step(half, params, carry, x)
     close(mean, jax.tree.map(lambda a, b: 0.5 * (a + b), carry, new))
-    drawn, _ = step(half, params, carry, x, key=jax.random.key(0))
+    drawn, _ = one_step(half, params, carry, x, key=jax.random.key(0))
     for old, fresh, kept in zip(
         *map(jax.tree.leaves, (carry, new, drawn)), strict=True
     ):

@@ -17,7 +17,18 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
-from tests.functional.programs import CELLS, MEMORY, D, H, T, X, problem, run, same
+from tests.functional.programs import (
+    CELLS,
+    MEMORY,
+    D,
+    H,
+    T,
+    X,
+    one_step,
+    problem,
+    run,
+    same,
+)
 
 
 def init(cell):
@@ -32,21 +43,21 @@ def test_zoneout_keeps_or_moves_each_unit_and_takes_the_expectation_at_test_time
     cell = zoneout(plain, 0.5, 0.25)
     params = init(cell)
     old = (jnp.full((2, 64), 0.3), jnp.full((2, 64), -0.2))
-    new, _ = step(plain, params, old, X[:, 0])
-    noisy, _ = step(cell, params, old, X[:, 0], key=jax.random.key(3))
+    new, _ = one_step(plain, params, old, X[:, 0])
+    noisy, _ = one_step(cell, params, old, X[:, 0], key=jax.random.key(3))
     for before, after, got, rate in zip(old, new, noisy, (0.5, 0.25), strict=True):
         kept, moved = got == before, jnp.abs(got - after) < 1e-6
         assert (kept | moved).all()
         assert abs(kept.mean() - rate) < 0.12
-    mean, _ = step(cell, params, old, X[:, 0])
+    mean, _ = one_step(cell, params, old, X[:, 0])
     same(mean, (0.5 * old[0] + 0.5 * new[0], 0.25 * old[1] + 0.75 * new[1]))
 
 
 def test_zoneout_of_a_cell_whose_carry_is_h_uses_the_rate_of_h():
     plain = GRUCell(H, "none")
     params, h = init(plain), jnp.ones((2, H))
-    new, _ = step(plain, params, h, X[:, 0])
-    mixed, _ = step(zoneout(plain, 0.9, 0.25), params, h, X[:, 0])
+    new, _ = one_step(plain, params, h, X[:, 0])
+    mixed, _ = one_step(zoneout(plain, 0.9, 0.25), params, h, X[:, 0])
     same(mixed, 0.25 * h + 0.75 * new)
 
 
@@ -84,7 +95,7 @@ def test_variational_dropout_reaches_every_product_with_h(cell):
     wrapped = variational_dropout(cell, 0.0, 0.5)
 
     def other_units(h):
-        return step(wrapped, params, h, X[:, 0], noise=dropped)[1][0]
+        return one_step(wrapped, params, h, X[:, 0], noise=dropped)[1][0]
 
     slopes = jax.jacobian(other_units)(h)[:, 0]
     same(slopes, jnp.diag(jnp.diag(slopes)), 0)
@@ -200,7 +211,12 @@ def test_bidirectional_is_two_runs_side_by_side():
     }
     key = jax.random.key(3)
     both = {"initial_carry": carries, "key": key}
-    result = bidirectional(*cells, params, X, **flags, **both)
+    run_both = jax.jit(
+        bidirectional,
+        static_argnums=(0, 1),
+        static_argnames="time_major",
+    )
+    result = run_both(*cells, params, X, **flags, **both)
     left, right = (
         run(
             cells[number],
@@ -217,7 +233,7 @@ def test_bidirectional_is_two_runs_side_by_side():
     same(result.carry, (left.carry, right.carry))
     same(result.outputs, jnp.concatenate([left.outputs, right.outputs], -1))
     flags |= {"mask": flags["mask"].T, "resets": flags["resets"].T}
-    time_major = bidirectional(
+    time_major = run_both(
         *cells, params, X.swapaxes(0, 1), time_major=True, **flags, **both
     )
     same(time_major.outputs.swapaxes(0, 1), result.outputs)
