@@ -365,3 +365,22 @@ def test_features_of_numpy():
         expected = nnx.graphdef(lnnx.LSTM(D, H, rngs=nnx.Rngs(0)))
         assert nnx.graphdef(module) == expected
         assert linen.LSTM(features).functional_cell == functional.LSTMCell(H)
+
+
+@pytest.mark.parametrize("package", ["linen", "nnx"])
+def test_a_narrow_dtype_is_that_of_kernels_alone(package):
+    """A bias is no part of a product, and is not rounded to bfloat16."""
+    x = np.zeros((1, 2, 3), np.float32)
+    if package == "linen":
+        module = linen.SimpleRNN(1, norm="none", dtype=jnp.bfloat16)
+        variables = module.init(jax.random.key(0), x)
+        bias = jax.tree.map(np.zeros_like, variables["params"])
+        bias["bias"] = np.full(1, 0.1234, np.float32)
+        carry = module.apply({"params": bias}, x, return_carry=True)[0]
+    else:
+        module = lnnx.SimpleRNN(3, 1, norm="none", dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+        for name, value in (("w_x", 0), ("w_h", 0), ("bias", 0.1234)):
+            parameter = getattr(module, name)
+            parameter[...] = jnp.full_like(parameter[...], value)
+        carry = module(x, return_carry=True)[0]
+    np.testing.assert_allclose(carry, np.full((1, 1), np.tanh(0.1234)), rtol=1e-6)
