@@ -79,4 +79,5 @@ def pytest_collection_modifyitems(items):
 def _form_of(item):
     """The form of a test, that of CPUs for tests outside of CORE."""
     callspec = getattr(item, "callspec", None)
-    return callspec.params.get("form", "cpu") if callspec else "cpu"
+    name = callspec.params.get("form") if callspec else None
+    return name if name in FORMS else "cpu"
