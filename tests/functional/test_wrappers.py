@@ -12,7 +12,6 @@ from lnrepro.functional import (
     SimpleCell,
     bidirectional,
     stack,
-    step,
     unroll,
     variational_dropout,
     zoneout,
