@@ -204,3 +204,16 @@ def refuse_mask_of_sequence(
             "step cannot keep; run the module over the sequence, or use "
             "lnrepro.functional.step(noise=...)"
         )
+
+
+def no_cell(name: str) -> TypeError:
+    """Return the error of a module that is used as a cell, and runs over a sequence.
+
+    Args:
+      name: name of the module.
+    """
+    return TypeError(
+        f"{name} runs over a sequence and is no cell: call it as "
+        "layer(x, initial_carry=carry). One step is its method step(carry, x), and "
+        "Flax's RNN takes a cell, such as LSTMCell"
+    )

@@ -34,8 +34,8 @@ from lnrepro.functional.cells.base import Carry, Initializer, wide_tree
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
 
-class CellModule(nn.RNNCellBase):
-    """One step of a functional cell, with the interface of Flax's cells.
+class CellParameters(nn.Module):
+    """The parameters of a functional cell, and its first carry.
 
     A subclass defines `functional_cell`.
     """
@@ -61,46 +61,10 @@ class CellModule(nn.RNNCellBase):
         """The cell of `lnrepro.functional` that the module stands for."""
         raise NotImplementedError
 
-    @nn.compact
-    def __call__(
-        self,
-        carry: Carry,
-        inputs: jax.Array,
-        *,
-        mask: jax.Array | None = None,
-        reset: jax.Array | None = None,
-        memory: Any = None,
-        deterministic: bool | None = None,
-    ) -> tuple[Carry, jax.Array]:
-        """Take one step.
-
-        Args:
-          carry: what `initialize_carry` or the step before returned.
-          inputs: x [..., D].
-          mask: [...], False where the step is padding.
-          reset: [...], True where the carry starts anew before the step.
-          memory: what the step reads.
-          deterministic: True switches noise off, which the rng "dropout" draws. A cell
-            with noise needs it here or as an attribute.
-
-        Returns:
-          (carry, y [..., H]).
-
-        Raises:
-          TypeError: integer inputs without `dtype`, or a carry of another dtype.
-          ValueError: a shape that does not fit; parameters of another cell; batch norm;
-            noise that lasts for a sequence.
-        """
-        cell, params, x, key = self._prepare(inputs, deterministic)
-        refuse_mask_of_sequence(type(self).__name__, cell, key, x)
-        return functional.step(
-            cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
-        )
-
     @property
-    def num_feature_axes(self) -> int:
-        """The number of feature axes of the inputs, 1."""
-        return 1
+    def parameter_module(self) -> "CellParameters":
+        """The module that keeps the parameters."""
+        return self
 
     @nn.nowrap
     def initialize_carry(
@@ -167,6 +131,55 @@ class CellModule(nn.RNNCellBase):
         params = own_params(names, self.variables.get("params", {}))
         return as_drawn(nn.unbox(params))
 
+    @nn.nowrap
+    def _step(self, carry, inputs, deterministic, **options):
+        """Take one step: (carry, y)."""
+        cell, params, x, key = self._prepare(inputs, deterministic)
+        refuse_mask_of_sequence(type(self).__name__, cell, key, x)
+        return functional.step(cell, params, carry, x, key=key, **options)
+
+
+class CellModule(CellParameters, nn.RNNCellBase):
+    """One step of a functional cell, with the interface of Flax's cells."""
+
+    @nn.compact
+    def __call__(
+        self,
+        carry: Carry,
+        inputs: jax.Array,
+        *,
+        mask: jax.Array | None = None,
+        reset: jax.Array | None = None,
+        memory: Any = None,
+        deterministic: bool | None = None,
+    ) -> tuple[Carry, jax.Array]:
+        """Take one step.
+
+        Args:
+          carry: what `initialize_carry` or the step before returned.
+          inputs: x [..., D].
+          mask: [...], False where the step is padding.
+          reset: [...], True where the carry starts anew before the step.
+          memory: what the step reads.
+          deterministic: True switches noise off, which the rng "dropout" draws. A cell
+            with noise needs it here or as an attribute.
+
+        Returns:
+          (carry, y [..., H]).
+
+        Raises:
+          TypeError: integer inputs without `dtype`, or a carry of another dtype.
+          ValueError: a shape that does not fit; parameters of another cell; batch norm;
+            noise that lasts for a sequence.
+        """
+        options = {"mask": mask, "reset": reset, "memory": memory}
+        return self._step(carry, inputs, deterministic, **options)
+
+    @property
+    def num_feature_axes(self) -> int:
+        """The number of feature axes of the inputs, 1."""
+        return 1
+
 
 class FunctionalCell(CellModule):
     """One step of any cell of `lnrepro.functional`: (carry, x [..., D]) -> (carry, y).
@@ -204,10 +217,18 @@ class FunctionalCell(CellModule):
         return self.cell
 
 
-class NamedFields(CellModule):
+class NamedFields(CellParameters):
     """The fields of all modules that are named after a kind of cell."""
 
     cell_class: ClassVar[type[GatedCell]]
+    # The fields of the cell that are fields here.
+    cell_fields: ClassVar[tuple[str, ...]] = (
+        "activation_fn",
+        "kernel_init",
+        "recurrent_kernel_init",
+        "bias_init",
+        "scale_init",
+    )
 
     features: int
     _: dataclasses.KW_ONLY
@@ -221,15 +242,8 @@ class NamedFields(CellModule):
     @property
     def functional_cell(self) -> GatedCell:
         """The cell of `lnrepro.functional` that the module stands for."""
-        return self.cell_class(
-            self.features,
-            self.norm,
-            activation_fn=self.activation_fn,
-            kernel_init=self.kernel_init,
-            recurrent_kernel_init=self.recurrent_kernel_init,
-            bias_init=self.bias_init,
-            scale_init=self.scale_init,
-        )
+        options = {name: getattr(self, name) for name in self.cell_fields}
+        return self.cell_class(self.features, self.norm, **options)
 
 
 class GatedFields(NamedFields):
@@ -238,13 +252,10 @@ class GatedFields(NamedFields):
     _: dataclasses.KW_ONLY
     gate_fn: Activation = jax.nn.sigmoid
 
-    @property
-    def functional_cell(self) -> GatedCell:
-        """The cell of `lnrepro.functional` that the module stands for."""
-        return dataclasses.replace(super().functional_cell, gate_fn=self.gate_fn)
+    cell_fields = ("gate_fn", *NamedFields.cell_fields)
 
 
-class LSTMCell(GatedFields):
+class LSTMCell(GatedFields, CellModule):
     """One step of an LSTM (eq. 20-22): ((c, h), x [..., D]) -> ((c, h), h [..., H]).
 
     The module has Flax's interface of a cell: it works in `lnrepro.linen.RNN`, and in
@@ -269,7 +280,7 @@ class LSTMCell(GatedFields):
     cell_class = functional.LSTMCell
 
 
-class GRUCell(GatedFields):
+class GRUCell(GatedFields, CellModule):
     """One step of a GRU (eq. 26-28): (h, x [..., D]) -> (h, h [..., H]).
 
     As `LSTMCell`, but for the cell, `lnrepro.functional.GRUCell`.
@@ -284,7 +295,7 @@ class GRUCell(GatedFields):
     cell_class = functional.GRUCell
 
 
-class SimpleCell(NamedFields):
+class SimpleCell(NamedFields, CellModule):
     """One step of eq. 4, a simple network: (h, x [..., D]) -> (h, h [..., H]).
 
     As `LSTMCell`, but for the cell, `lnrepro.functional.SimpleCell`, and gate_fn.

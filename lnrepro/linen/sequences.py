@@ -11,9 +11,11 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
+from lnrepro.flax_modules import no_cell
 from lnrepro.functional.cells.base import Carry
 from lnrepro.linen.cells import (
     CellModule,
+    CellParameters,
     FunctionalCell,
     GatedFields,
     NamedFields,
@@ -23,7 +25,7 @@ from lnrepro.linen.cells import (
 class SequenceModule(nn.Module):
     """One cell over a whole sequence, with the interface of flax.linen.RNN.
 
-    A subclass has the fields of a `CellModule`, or holds one as `parameter_module`.
+    A subclass is a `CellParameters`, or holds one as `parameter_module`.
     """
 
     _: dataclasses.KW_ONLY
@@ -34,15 +36,20 @@ class SequenceModule(nn.Module):
     options: functional.ScanOptions | None = None
 
     @property
-    def parameter_module(self: Any) -> CellModule:
+    def parameter_module(self) -> CellParameters:
         """The module that keeps the parameters."""
-        return self
+        raise NotImplementedError
+
+    @property
+    def num_feature_axes(self) -> int:
+        """What Flax's RNN asks of a cell, and this is none."""
+        raise no_cell(type(self).__name__)
 
     @nn.compact
     def __call__(
         self,
         inputs: jax.Array,
-        *,
+        *misplaced: Any,
         initial_carry: Carry | None = None,
         init_key: jax.Array | None = None,
         seq_lengths: jax.Array | None = None,
@@ -59,6 +66,7 @@ class SequenceModule(nn.Module):
 
         Args:
           inputs: x [..., T, D], or [T, ..., D] with time_major.
+          *misplaced: nothing; all other arguments are given by name.
           initial_carry: the carry before the first step. None takes the cell's own.
           init_key: accepted as Flax does, and ignored.
           seq_lengths: integers [...] in [0, T]. Steps at and beyond a length are
@@ -84,6 +92,8 @@ class SequenceModule(nn.Module):
             given twice or not at all.
         """
         del init_key
+        if misplaced:
+            raise no_cell(type(self).__name__)
         cell, params, x, key = self.parameter_module._prepare(inputs, deterministic)
         result = functional.unroll(
             cell,
@@ -131,15 +141,8 @@ class SequenceModule(nn.Module):
         Raises:
           TypeError, ValueError: as the call; noise or a norm of whole sequences.
         """
-        return CellModule.__call__(
-            self.parameter_module,
-            carry,
-            inputs,
-            mask=mask,
-            reset=reset,
-            memory=memory,
-            deterministic=deterministic,
-        )
+        options = {"mask": mask, "reset": reset, "memory": memory}
+        return self.parameter_module._step(carry, inputs, deterministic, **options)
 
 
 class RNN(SequenceModule):
@@ -192,7 +195,7 @@ class RNN(SequenceModule):
         super().__post_init__()
 
     @property
-    def parameter_module(self: Any) -> CellModule:
+    def parameter_module(self: Any) -> CellParameters:
         """The cell, which is a module after `__post_init__`."""
         return self.cell
 
@@ -204,7 +207,7 @@ class RNN(SequenceModule):
         return self.parameter_module.initialize_carry(rng, input_shape)
 
 
-class LSTM(SequenceModule, GatedFields):
+class LSTM(GatedFields, SequenceModule):
     """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
 
     Short for `RNN(LSTMCell(features, ...))`, with the parameters in the module itself.
@@ -225,7 +228,7 @@ class LSTM(SequenceModule, GatedFields):
     cell_class = functional.LSTMCell
 
 
-class GRU(SequenceModule, GatedFields):
+class GRU(GatedFields, SequenceModule):
     """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
 
     As `LSTM`, but for the cell, `GRUCell`.
@@ -238,7 +241,7 @@ class GRU(SequenceModule, GatedFields):
     cell_class = functional.GRUCell
 
 
-class SimpleRNN(SequenceModule, NamedFields):
+class SimpleRNN(NamedFields, SequenceModule):
     """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].
 
     As `LSTM`, but for the cell, `SimpleCell`.

@@ -36,13 +36,11 @@ Keys = nnx.Rngs | nnx.RngStream | jax.Array
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class CellModule(nnx.Module):
-    """One step of a functional cell, with the interface of Flax's cells.
+class CellParameters(nnx.Module):
+    """The parameters of a functional cell, and its first carry.
 
     A subclass has the fields in_features and deterministic, and calls `_keep`.
     """
-
-    num_feature_axes = 1
 
     _: dataclasses.KW_ONLY
     dtype: DTypeLike | None = None
@@ -76,48 +74,10 @@ class CellModule(nnx.Module):
             # A stream of its own, which other modules that share `rngs` do not change.
             self.rngs = rngs["dropout"].fork()
 
-    def __call__(
-        self,
-        carry: Carry,
-        inputs: jax.Array,
-        *,
-        mask: jax.Array | None = None,
-        reset: jax.Array | None = None,
-        memory: Any = None,
-        deterministic: bool | None = None,
-        rngs: Keys | None = None,
-    ) -> tuple[Carry, jax.Array]:
-        """Take one step.
-
-        Args:
-          carry: what `initialize_carry` or the step before returned.
-          inputs: x [..., D].
-          mask: [...], False where the step is padding.
-          reset: [...], True where the carry starts anew before the step.
-          memory: what the step reads.
-          deterministic: overrides the attribute; True switches noise off.
-          rngs: keys for the noise; None takes those that the module was built with.
-
-        Returns:
-          (carry, y [..., H]).
-
-        Raises:
-          TypeError: integer inputs without `dtype`, or a carry of another dtype.
-          ValueError: a shape that does not fit; parameters of another cell; noise that
-            lasts for a sequence, or noise without rngs.
-        """
-        cell, params, x, key = self._prepare(inputs, deterministic, rngs)
-        refuse_mask_of_sequence(type(self).__name__, cell, key, x)
-        return functional.step(
-            cell,
-            params,
-            arrays(carry),
-            x,
-            mask=mask,
-            reset=reset,
-            key=key,
-            memory=arrays(memory),
-        )
+    @property
+    def parameter_module(self) -> "CellParameters":
+        """The module that keeps the parameters."""
+        return self
 
     def initialize_carry(
         self: Any,
@@ -175,6 +135,14 @@ class CellModule(nnx.Module):
         stream = rngs["dropout"] if isinstance(rngs, nnx.Rngs) else rngs
         return cell, params, x, stream()
 
+    def _step(self, carry, inputs, deterministic, rngs, **options):
+        """Take one step: (carry, y)."""
+        cell, params, x, key = self._prepare(inputs, deterministic, rngs)
+        refuse_mask_of_sequence(type(self).__name__, cell, key, x)
+        # Both may hold variables, such as a learned carry.
+        carry, options = arrays(carry), arrays(options)
+        return functional.step(cell, params, carry, x, key=key, **options)
+
     def set_view(self, deterministic: bool | None = None):
         """Set the attribute that `nnx.view` was given.
 
@@ -183,6 +151,45 @@ class CellModule(nnx.Module):
         """
         if deterministic is not None:
             self.deterministic = deterministic
+
+
+class CellModule(CellParameters):
+    """One step of a functional cell, with the interface of Flax's cells."""
+
+    num_feature_axes = 1
+
+    def __call__(
+        self,
+        carry: Carry,
+        inputs: jax.Array,
+        *,
+        mask: jax.Array | None = None,
+        reset: jax.Array | None = None,
+        memory: Any = None,
+        deterministic: bool | None = None,
+        rngs: Keys | None = None,
+    ) -> tuple[Carry, jax.Array]:
+        """Take one step.
+
+        Args:
+          carry: what `initialize_carry` or the step before returned.
+          inputs: x [..., D].
+          mask: [...], False where the step is padding.
+          reset: [...], True where the carry starts anew before the step.
+          memory: what the step reads.
+          deterministic: overrides the attribute; True switches noise off.
+          rngs: keys for the noise; None takes those that the module was built with.
+
+        Returns:
+          (carry, y [..., H]).
+
+        Raises:
+          TypeError: integer inputs without `dtype`, or a carry of another dtype.
+          ValueError: a shape that does not fit; parameters of another cell; noise that
+            lasts for a sequence, or noise without rngs.
+        """
+        options = {"mask": mask, "reset": reset, "memory": memory}
+        return self._step(carry, inputs, deterministic, rngs, **options)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -224,10 +231,12 @@ class FunctionalCell(CellModule):
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class NamedFields(CellModule):
+class NamedFields(CellParameters):
     """The fields of all modules that are named after a kind of cell."""
 
     cell_class: ClassVar[type[GatedCell]]
+    # The fields of the cell that are fields here.
+    cell_fields: ClassVar[tuple[str, ...]] = ("activation_fn",)
 
     in_features: int
     hidden_features: int
@@ -266,9 +275,8 @@ class NamedFields(CellModule):
     @property
     def functional_cell(self) -> GatedCell:
         """The cell of `lnrepro.functional`, with its default initialisers."""
-        return self.cell_class(
-            self.hidden_features, self.norm, activation_fn=self.activation_fn
-        )
+        options = {name: getattr(self, name) for name in self.cell_fields}
+        return self.cell_class(self.hidden_features, self.norm, **options)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -278,13 +286,10 @@ class GatedFields(NamedFields):
     _: dataclasses.KW_ONLY
     gate_fn: Activation = jax.nn.sigmoid
 
-    @property
-    def functional_cell(self) -> GatedCell:
-        """The cell of `lnrepro.functional`, with its default initialisers."""
-        return dataclasses.replace(super().functional_cell, gate_fn=self.gate_fn)
+    cell_fields = ("gate_fn", *NamedFields.cell_fields)
 
 
-class LSTMCell(GatedFields):
+class LSTMCell(GatedFields, CellModule):
     """One step of an LSTM (eq. 20-22): ((c, h), x [..., D]) -> ((c, h), h [..., H]).
 
     The module works in `lnrepro.nnx.RNN`, and in flax.nnx.RNN. Arguments are the
@@ -305,7 +310,7 @@ class LSTMCell(GatedFields):
     cell_class = functional.LSTMCell
 
 
-class GRUCell(GatedFields):
+class GRUCell(GatedFields, CellModule):
     """One step of a GRU (eq. 26-28): (h, x [..., D]) -> (h, h [..., H]).
 
     As `LSTMCell`, but for the cell, `lnrepro.functional.GRUCell`.
@@ -318,7 +323,7 @@ class GRUCell(GatedFields):
     cell_class = functional.GRUCell
 
 
-class SimpleCell(NamedFields):
+class SimpleCell(NamedFields, CellModule):
     """One step of eq. 4, a simple network: (h, x [..., D]) -> (h, h [..., H]).
 
     As `LSTMCell`, but for the cell, `lnrepro.functional.SimpleCell`, and gate_fn.

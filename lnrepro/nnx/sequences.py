@@ -12,9 +12,11 @@ import jax
 from flax import nnx
 
 from lnrepro import functional
+from lnrepro.flax_modules import no_cell
 from lnrepro.functional.cells.base import Carry
 from lnrepro.nnx.cells import (
     CellModule,
+    CellParameters,
     FunctionalCell,
     GatedFields,
     Keys,
@@ -27,7 +29,7 @@ from lnrepro.nnx.cells import (
 class SequenceModule(nnx.Module):
     """One cell over a whole sequence, with the interface of flax.nnx.RNN.
 
-    A subclass has the fields of a `CellModule`, or holds one as `parameter_module`.
+    A subclass is a `CellParameters`, or holds one as `parameter_module`.
     """
 
     _: dataclasses.KW_ONLY
@@ -38,14 +40,19 @@ class SequenceModule(nnx.Module):
     options: functional.ScanOptions | None = None
 
     @property
-    def parameter_module(self: Any) -> CellModule:
+    def parameter_module(self) -> CellParameters:
         """The module that keeps the parameters."""
-        return self
+        raise NotImplementedError
+
+    @property
+    def num_feature_axes(self) -> int:
+        """What Flax's RNN asks of a cell, and this is none."""
+        raise no_cell(type(self).__name__)
 
     def __call__(
         self,
         inputs: jax.Array,
-        *,
+        *misplaced: Any,
         initial_carry: Carry | None = None,
         seq_lengths: jax.Array | None = None,
         mask: jax.Array | None = None,
@@ -62,6 +69,7 @@ class SequenceModule(nnx.Module):
 
         Args:
           inputs: x [..., T, D], or [T, ..., D] with time_major.
+          *misplaced: nothing; all other arguments are given by name.
           initial_carry: the carry before the first step. None takes the cell's own.
           seq_lengths: integers [...] in [0, T]. Steps at and beyond a length are
             padding: the carry passes through them, and their output is zero.
@@ -85,6 +93,8 @@ class SequenceModule(nnx.Module):
           ValueError: a shape that does not fit; parameters of another cell; noise
             without rngs.
         """
+        if misplaced:
+            raise no_cell(type(self).__name__)
         owner = self.parameter_module
         cell, params, x, key = owner._prepare(inputs, deterministic, rngs)
         result = functional.unroll(
@@ -134,16 +144,9 @@ class SequenceModule(nnx.Module):
         Raises:
           TypeError, ValueError: as the call; noise of whole sequences.
         """
-        return CellModule.__call__(
-            self.parameter_module,
-            carry,
-            inputs,
-            mask=mask,
-            reset=reset,
-            memory=memory,
-            deterministic=deterministic,
-            rngs=rngs,
-        )
+        options = {"mask": mask, "reset": reset, "memory": memory}
+        owner = self.parameter_module
+        return owner._step(carry, inputs, deterministic, rngs, **options)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -204,7 +207,7 @@ class RNN(SequenceModule):
         self.cell = nnx.data(cell)
 
     @property
-    def parameter_module(self) -> CellModule:
+    def parameter_module(self) -> CellParameters:
         """The cell."""
         return self.cell
 
@@ -218,7 +221,7 @@ class RNN(SequenceModule):
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class LSTM(SequenceModule, GatedFields):
+class LSTM(GatedFields, SequenceModule):
     """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
 
     Short for `RNN(LSTMCell(...))`, with the parameters in the module itself. Arguments
@@ -239,7 +242,7 @@ class LSTM(SequenceModule, GatedFields):
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class GRU(SequenceModule, GatedFields):
+class GRU(GatedFields, SequenceModule):
     """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
 
     As `LSTM`, but for the cell, `GRUCell`.
@@ -252,7 +255,7 @@ class GRU(SequenceModule, GatedFields):
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class SimpleRNN(SequenceModule, NamedFields):
+class SimpleRNN(NamedFields, SequenceModule):
     """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].
 
     As `LSTM`, but for the cell, `SimpleCell`.

@@ -52,7 +52,7 @@ class Linen:
         """A module that is named after a kind of cell."""
         module = getattr(linen, name)(H, **options)
         carry = module.initialize_carry(None, (B, D))
-        is_cell = isinstance(module, nn.RNNCellBase) and name.endswith("Cell")
+        is_cell = isinstance(module, nn.RNNCellBase)
         return cls(module, (carry, X[:, 0]) if is_cell else (X,))
 
     @classmethod

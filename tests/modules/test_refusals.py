@@ -57,6 +57,18 @@ def test_rnn_refuses_other_cells():
             lnnx.RNN(functional.GRUCell(H), **given)
 
 
+@each_package
+def test_a_layer_over_a_sequence_is_no_cell(package):
+    layer = package.named("LSTM")
+    carry = layer.initialize_carry()
+    with refused(TypeError, r"LSTM runs over a sequence", r"step\(carry, x\)"):
+        layer.apply(carry, X[:, 0])
+    rnn = nn.RNN if package.package is linen else nnx.RNN
+    with refused(TypeError, "LSTM runs over a sequence", "such as LSTMCell"):
+        around = rnn(layer.module)
+        around.init(jax.random.key(0), X) if rnn is nn.RNN else around(X)
+
+
 @pytest.mark.parametrize("rngs", [0, "carry", None, {"params": 1}])
 def test_rngs_of_another_kind(rngs):
     message = f"rngs has the type {type(rngs).__name__}; give rngs=nnx.Rngs"
