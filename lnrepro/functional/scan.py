@@ -148,7 +148,11 @@ def scan(
 
 
 def _reads_of(step, output, weights, params, carry, x, context):
-    """Trace one step, and note what its products read."""
+    """Trace one step, and note what its products read.
+
+    The step gets x twice, and its products read the second copy. So the first one is
+    read only by what is no product, which is what `Reads.other` lists.
+    """
     of_x, of_carry = {}, {}
 
     def one_step(x, copy, weights, params, carry, context):
@@ -161,7 +165,6 @@ def _reads_of(step, output, weights, params, carry, x, context):
         def multiply(name, v, weight):
             if id(v) in leaves_of_x:
                 of_x[name] = leaves_of_x.index(id(v))
-                # The copy is read here, so that x itself is read by the rest alone.
                 v = jax.tree.leaves(copy)[of_x[name]]
             elif id(v) in leaves_of_carry:
                 of_carry[name] = leaves_of_carry.index(id(v))
@@ -239,7 +242,7 @@ def _forward(plan, weights, params, carry, x, context, keep):
 
     def one_chunk(carry, inputs):
         x, context = inputs
-        known = _products_of_x(plan, weights, x) if plan.form.hoist else {}
+        known = {} if plan.form.in_place else _products_of_x(plan, weights, x)
         last, (kept, aux) = plan.form.loop(
             one_step,
             carry,

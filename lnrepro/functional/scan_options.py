@@ -22,9 +22,9 @@ class Form(NamedTuple):
 
     Attributes:
       loop: runs a loop over steps, as `jax.lax.scan` does.
-      hoist: whether products of x are computed for all steps before the loop.
-      in_place: whether the loop of the backward pass is `jax.lax.scan`, and writes
-        gradients over what it has read.
+      in_place: whether a step computes all of its products, and the loop of the
+        backward pass is `jax.lax.scan` and writes gradients over what it has read.
+        Otherwise products of x are computed for all steps before the loop.
       adds_in_loop: whether the loop of the backward pass adds up the gradients of the
         parameters. Otherwise they are added for all steps of a chunk at once.
       least_steps: the fewest steps of a chunk.
@@ -32,7 +32,6 @@ class Form(NamedTuple):
     """
 
     loop: Callable
-    hoist: bool
     in_place: bool
     adds_in_loop: bool
     least_steps: int
@@ -41,15 +40,15 @@ class Form(NamedTuple):
 
 # One slice per step saves a GPU kernels, and would cost a TPU copies.
 _one_slice = functools.partial(fission.scan, one_slice=True)
-# The form of every platform: loop, hoist, in_place, adds_in_loop, least_steps.
+# The form of every platform.
 #   cpu  measured on two cores of an AMD EPYC, 2026-11-24: a product leaves its result
 #        in the cache, so that a step computes its own
 #   tpu  of the programs that the compiler makes for a v5e: docs/log.md, 2026-11-26
 #   gpu  measured on an H100, docs/performance.md. It serves all other platforms too.
 FORMS = {
-    "cpu": Form(jax.lax.scan, False, True, True, 4),
-    "tpu": Form(fission.scan, True, False, False, 32),
-    "gpu": Form(_one_slice, True, False, False, 16),
+    "cpu": Form(jax.lax.scan, in_place=True, adds_in_loop=True, least_steps=4),
+    "tpu": Form(fission.scan, in_place=False, adds_in_loop=False, least_steps=32),
+    "gpu": Form(_one_slice, in_place=False, adds_in_loop=False, least_steps=16),
 }
 # The folder of `fast` that runs the loop as one kernel, and what differs in the form.
 #   tpu  what is in the vector memory already is added up there
@@ -190,20 +189,19 @@ def plan_for(
     if options.chunk is not None:
         chunk = min(options.chunk, steps)
     keeps_all = options.chunk is None and options.save == "products"
-    forward = steps if keeps_all or not form.hoist else chunk
+    forward = steps if keeps_all or form.in_place else chunk
     backward = steps if keeps_all and form.adds_in_loop else chunk
-    precision = jax.config.jax_default_matmul_precision
     return Plan(
-        step,
-        output,
-        reverse,
-        reads,
-        options,
-        name,
-        precision,
-        form,
-        forward,
-        backward,
+        step=step,
+        output=output,
+        reverse=reverse,
+        reads=reads,
+        options=options,
+        platform=name,
+        precision=jax.config.jax_default_matmul_precision,
+        form=form,
+        forward_chunk=forward,
+        backward_chunk=backward,
     )
 
 

@@ -144,27 +144,28 @@ class GatedCell(Cell):
         # Any number of input features is right here; `unroll` compares it with x.
         features_in = params["w_x"].shape[0] if "w_x" in params else 1
         check_params(type(self).__name__, params, self._specs(features_in))
-        norms, rest = self.site_norms, dict(params)
-        w_x = norms["x"].prepare(site_params(params, "x"), params["w_x"])
-        # The mean of a sum is zero where both kernels are centred, so the norm of the
-        # sum prepares them both.
-        weights = {"w_x": norms["joint"].prepare({}, w_x)}
+        weights = {"w_x": self._prepared(params, "x", params["w_x"])}
         weights |= self.prepare_recurrent(params)
+        rest = dict(params)
         # The step does not read these. Leaving them out spares the backward pass sums
         # over time that would be zero.
         for name in ("w_x", "w_h", "length_x", "length_h", *self.carry_names):
             rest.pop(name, None)
         # The inner bias is added to W_x x before its norm, so it is prepared as W_x is.
         if (name := self.inner_bias_name) in rest:
-            bias = norms["x"].prepare({}, wide(rest[name]))
-            rest[name] = norms["joint"].prepare({}, bias)
+            rest[name] = self._prepared(params, "x", wide(rest[name]))
         return Prepared(weights, rest)
 
     def prepare_recurrent(self, params: dict) -> dict[str, jax.Array]:
         """Return the prepared weights that multiply h_{t-1}, by their names."""
-        norms = self.site_norms
-        w_h = norms["h"].prepare(site_params(params, "h"), params["w_h"])
-        return {"w_h": norms["joint"].prepare({}, w_h)}
+        return {"w_h": self._prepared(params, "h", params["w_h"])}
+
+    def _prepared(self, params, site, weight):
+        """The weight or bias of a product, as its norm and that of the sum ask for."""
+        weight = self.site_norms[site].prepare(site_params(params, site), weight)
+        # The mean of a sum is zero where those of both products are.
+        joint = site_params(params, "joint")
+        return self.site_norms["joint"].prepare(joint, weight)
 
     def output(self, carry):
         """Return h, the carry itself."""

@@ -211,7 +211,7 @@ class WeightNorm(Norm):
 
     def prepare(self, params, weight):
         """Give every column of the weight its length; a bias has none."""
-        if "length" not in params:
+        if weight.ndim == 1:
             return weight
         return norms.weight_norm(weight, params["length"])
 
