@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import products
-from lnrepro.functional.cells.base import Cell, Params, wide_tree
+from lnrepro.functional.cells.base import Cell, Params
 
 # How the functions are called, for messages about the order of arguments.
 SIGNATURES = {
@@ -16,8 +16,8 @@ SIGNATURES = {
 }
 
 
-def one_dtype(function: str, cell: Cell, params: Params, x: Any) -> tuple:
-    """Check inputs and parameters of a cell; bring inputs and weights to one dtype.
+def inputs(function: str, cell: Cell, params: Params, x: Any) -> jax.Array:
+    """Check the inputs of a cell, and return them as an array.
 
     Args:
       function: "unroll" or "step", for the messages.
@@ -25,14 +25,9 @@ def one_dtype(function: str, cell: Cell, params: Params, x: Any) -> tuple:
       params: its parameters.
       x: [..., D], the inputs.
 
-    Returns:
-      (x, weights, step_params): weights and step_params are those of `cell.prepare`; x
-      and weights have one dtype.
-
     Raises:
       TypeError: x is not floating point, or cell, params and x stand in another order.
-      ValueError: too few axes, parameters that are not the cell's, or another number of
-        features.
+      ValueError: too few axes.
     """
     # A swap of params and x would fail later with a message about a shape or a name.
     is_swapped = isinstance(x, dict | tuple) or isinstance(params, jax.Array)
@@ -54,23 +49,24 @@ def one_dtype(function: str, cell: Cell, params: Params, x: Any) -> tuple:
             "one step"
         )
     # The step reads all features, on every device.
-    x = products.gather_from(x, x.ndim - 1)
-    # Prepared at the precision of the parameters, before any cast.
-    weights, step_params = cell.prepare(params)
-    # A cell with another projection checks its input itself.
+    return products.gather_from(x, x.ndim - 1)
+
+
+def features(function: str, cell: Cell, weights: products.Weights, x: jax.Array):
+    """Raise ValueError where W_x takes another number of input features.
+
+    Args:
+      function: "unroll" or "step", for the message.
+      cell: the cell.
+      weights: those of `Cell.prepare`. A cell without w_x checks its input itself.
+      x: [..., D], the inputs.
+    """
     kernel = weights.get("w_x", jnp.zeros(0))
     if kernel.ndim == 2 and kernel.shape[0] != x.shape[-1]:
         raise ValueError(
             f"{function}: inputs {x.shape} have {x.shape[-1]} features, but w_x of "
             f"{type(cell).__name__} takes {kernel.shape[0]}"
         )
-    # Products are in the common dtype of x and the weights. What a step reads besides,
-    # such as gains, is in float32 at least, and so are the sums of its gradients.
-    dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
-    weights = {name: weight.astype(dtype) for name, weight in weights.items()}
-    step_params = jax.tree.map(lambda a: products.gather_from(a, 0), step_params)
-    step_params = wide_tree(step_params)
-    return x.astype(dtype), weights, step_params
 
 
 def carry_like(function: str, own_carry: Any, carry: Any) -> Any:

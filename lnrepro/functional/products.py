@@ -142,6 +142,12 @@ def _(primals, tangents):
     return _wide_product(*primals), wide(jax.jvp(multiply, primals, tangents)[1])
 
 
+def in_one_dtype(x: jax.Array, weights: Weights) -> tuple[jax.Array, Weights]:
+    """Return x and the weights in the dtype that they promote to."""
+    dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
+    return x.astype(dtype), {name: w.astype(dtype) for name, w in weights.items()}
+
+
 def gather_from(a: jax.Array, axis: int) -> jax.Array:
     """Return an array whose axes from `axis` on are whole on every device."""
     spec = jax.typeof(a).sharding.spec

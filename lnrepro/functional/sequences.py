@@ -3,7 +3,7 @@
 Everything here is time-major: [T, ...].
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,56 @@ def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
         return jnp.take_along_axis(a, source, 0)
 
     return jax.tree.map(flip_one, sequences)
+
+
+class Direction(NamedTuple):
+    """The order in which a scan takes the steps of sequences.
+
+    Attributes:
+      flips: whether each sequence is reversed within its own length before the scan.
+      from_end: whether the scan itself runs from the last step to the first.
+      keep_order: whether outputs stand in the order of x.
+      seq_lengths: integers [...], or None.
+    """
+
+    flips: bool
+    from_end: bool
+    keep_order: bool
+    seq_lengths: Any
+
+    def inputs(self, tree: Any) -> Any:
+        """Return arrays [T, ...] in the order that the scan gets them."""
+        return flip(tree, self.seq_lengths) if self.flips else tree
+
+    def numbers(self, steps: int) -> jax.Array:
+        """Return which step each row of the inputs is, [T]."""
+        return self.of_steps(jnp.arange(steps))
+
+    def of_steps(self, tree: Any) -> Any:
+        """Return rows [T, ...] of the scan so that row t is that of its t-th step."""
+        return flip(tree, None) if self.from_end else tree
+
+    def outputs(self, outputs: jax.Array) -> jax.Array:
+        """Return the outputs [T, ...] in the order that was asked for."""
+        if self.keep_order:
+            return self.inputs(outputs)
+        return self.of_steps(outputs)
+
+
+def direction_of(
+    cell: Cell, seq_lengths: Any, reverse: bool, keep_order: bool
+) -> Direction:
+    """Return the direction of a run.
+
+    Args:
+      cell: the cell.
+      seq_lengths, reverse, keep_order: as given to `unroll`.
+    """
+    # A scan from the end needs no reversed copy of x. But batch norm's statistics of a
+    # step, and outputs in the order of processing, ask that all sequences take their
+    # t-th step at the same time: then each is reversed within its own length.
+    flips = reverse and seq_lengths is not None and (bool(cell.sites) or not keep_order)
+    return Direction(flips, reverse and not flips, keep_order, seq_lengths)
 
 
 def where(condition: jax.Array, new: Any, old: Any) -> Any:

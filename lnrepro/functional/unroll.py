@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional import checks, sequences
+from lnrepro.functional import checks, products, sequences
 from lnrepro.functional.cells.base import (
     Carry,
     Cell,
@@ -17,7 +17,6 @@ from lnrepro.functional.cells.base import (
     wide_tree,
 )
 from lnrepro.functional.fast import kernels
-from lnrepro.functional.products import named_dot
 from lnrepro.functional.scan import scan
 from lnrepro.functional.scan_options import ScanOptions
 
@@ -135,7 +134,15 @@ def unroll(
     >>> unroll(cell, params, x, seq_lengths=lengths).outputs.shape
     (2, 5, 8)
     """
-    x, weights, step_params = checks.one_dtype("unroll", cell, params, x)
+    x = checks.inputs("unroll", cell, params, x)
+    # Prepared at the precision of the parameters, before any cast. What a step reads
+    # besides the weights, such as gains, is in float32 at least, and so are the sums of
+    # its gradients.
+    weights, step_params = cell.prepare(params)
+    checks.features("unroll", cell, weights, x)
+    x, weights = products.in_one_dtype(x, weights)
+    step_params = jax.tree.map(lambda a: products.gather_from(a, 0), step_params)
+    step_params = wide_tree(step_params)
     mask = sequences.flags("unroll: mask", mask, x)
     resets = sequences.flags("unroll: resets", resets, x)
     batch_axes = x.ndim - 2
@@ -148,13 +155,8 @@ def unroll(
     if resets is not None:
         resets = sequences.resets_within(resets, seq_lengths, reverse)
 
-    # A scan from the end needs no reversed copy of x. But batch norm's statistics of a
-    # step, and outputs in the order of processing, ask that all sequences take their
-    # t-th step at the same time: then each is reversed within its own length.
-    flips = reverse and seq_lengths is not None and (bool(cell.sites) or not keep_order)
-    from_end = reverse and not flips
-    if flips:
-        x, resets, mask = sequences.flip((x, resets, mask), seq_lengths)
+    direction = sequences.direction_of(cell, seq_lengths, reverse, keep_order)
+    x, resets, mask = direction.inputs((x, resets, mask))
     x = sequences.without_padding(x, mask)
 
     # Noise and the first carry. T may be 0.
@@ -167,17 +169,17 @@ def unroll(
     if initial_carry is not None:
         carry = given = checks.carry_like("unroll", own_carry, initial_carry)
         if mask is not None:
-            reads, returns = sequences.use_of_first_carry(mask, resets, from_end)
+            reads, returns = sequences.use_of_first_carry(
+                mask, resets, direction.from_end
+            )
             carry = sequences.where(reads, given, own_carry)
 
-    # The scan slices x and the context along T. Row i of the context belongs to input
-    # i, so that a scan from the end reads the statistics of the steps from the end.
-    index = jnp.arange(steps)
-    index = index[::-1] if from_end else index
     context = StepContext(
         mask=mask,
         key=None if key is None else jax.random.split(key, steps),
-        statistics=sequences.statistics_of_steps(cell, statistics, index),
+        statistics=sequences.statistics_of_steps(
+            cell, statistics, direction.numbers(steps)
+        ),
     )
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
     x, weights, inputs, carry = sequences.vary_alike(
@@ -191,7 +193,7 @@ def unroll(
         x,
         output=_output_of(cell, x.dtype),
         context=(context, resets),
-        reverse=from_end,
+        reverse=direction.from_end,
         options=options,
     )
 
@@ -199,20 +201,15 @@ def unroll(
     if initial_carry is not None and mask is not None:
         last = sequences.where(returns, given, last)
 
-    # The outputs, in the order and the layout that were asked for. A scan from the end
-    # stacks its results in the order of x.
-    outputs = sequences.without_padding(result.outputs, mask)
-    if flips and keep_order:
-        outputs = sequences.flip(outputs, seq_lengths)
-    elif from_end and not keep_order:
-        outputs = sequences.flip(outputs, None)
+    # The outputs, in the order and the layout that were asked for.
+    outputs = direction.outputs(sequences.without_padding(result.outputs, mask))
     if not time_major:
         outputs = jnp.moveaxis(outputs, 0, batch_axes)
     # Batch norm's own statistics, for running averages; row t is that of the t-th step.
     used = None
     if cell.sites and statistics is None:
         used = BatchStatistics(result.aux, sequences.steps_with_a_row(mask, steps))
-        used = sequences.flip(used, None) if from_end else used
+        used = direction.of_steps(used)
     return Unrolled(last, outputs, used)
 
 
@@ -260,7 +257,12 @@ def step(
     >>> y.shape
     (2, 8)
     """
-    x, weights, step_params = checks.one_dtype("step", cell, params, x)
+    x = checks.inputs("step", cell, params, x)
+    weights, step_params = cell.prepare(params)
+    checks.features("step", cell, weights, x)
+    x, weights = products.in_one_dtype(x, weights)
+    step_params = jax.tree.map(lambda a: products.gather_from(a, 0), step_params)
+    step_params = wide_tree(step_params)
     mask = sequences.flags("step: mask", mask, x)
     reset = sequences.flags("step: reset", reset, x)
     # Padding may hold anything, even NaN, which would reach the gradients.
@@ -278,7 +280,7 @@ def step(
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
     carry, _ = _guarded_step(cell)(
-        named_dot(weights), inputs, carry, x, (context, reset)
+        products.named_dot(weights), inputs, carry, x, (context, reset)
     )
     if mask is not None:
         carry = sequences.where(returns, given, carry)
