@@ -236,6 +236,11 @@ def test_the_first_paragraph_is_short(page):
     assert len(paragraphs[0].split()) <= 60, page
 
 
+def test_the_reference_has_all_names_of_functional():
+    shown = {name.split(".")[-1] for name in " ".join(FUNCTIONAL.values()).split()}
+    assert shown == set(functional.__all__)
+
+
 CELLS = re.findall(r"\w+Cell\b", FUNCTIONAL["cells"])
 
 
@@ -300,7 +305,8 @@ def test_the_site_builds_without_warnings(tmp_path):
         assert text.count("<math") == count
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
     words = re.split(
-        index["config"]["separator"], " ".join(doc["text"] for doc in index["docs"])
+        index["config"]["separator"],
+        " ".join(doc["title"] + " " + doc["text"] for doc in index["docs"]),
     )
     searched = "jit a100 bf16 attention license pretrained changelog"
     assert set(searched.split()) <= {word.lower() for word in words}

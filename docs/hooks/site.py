@@ -38,9 +38,9 @@ FUNCTIONAL = {
     "cells": "LSTMCell GRUCell SimpleCell DreamerGRUCell DreamerBlockGRUCell "
     "Cell Prepared StepContext clip_gradient",
     "norms": "layer_norm rms_norm batch_norm running_average weight_norm "
-    "weight_norm_preserving",
+    "weight_norm_preserving Norm",
     "sequences": "unroll.unroll Unrolled BatchStatistics step bidirectional track flip",
-    "scan": "scan.scan ScanResult ScanOptions named_dot",
+    "scan": "scan.scan ScanResult ScanOptions runs_as named_dot",
     "wrappers": "stack Stack zoneout variational_dropout",
 }
 # These pages have tables that need the space of the table of contents.
@@ -125,9 +125,9 @@ def functional_page(subject, names):
     parts = [f"# lnrepro.functional: {subject}"]
     for name in names:
         # The methods that every cell has are shown once, at Cell.
-        members = "true" if name == "Cell" else "false"
+        members = "" if name == "Cell" else "members: false, "
         parts.append(
-            f"::: lnrepro.functional.{name}\n    options: {{members: {members}, "
+            f"::: lnrepro.functional.{name}\n    options: {{{members}"
             "show_root_heading: true, show_root_toc_entry: true}"
         )
     return "\n\n".join(parts)
