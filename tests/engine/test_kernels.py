@@ -5,7 +5,8 @@ import types
 import jax
 import pytest
 
-from lnrepro.engine import distribute, run_config
+from lnrepro import functional
+from lnrepro.engine import distribute, provenance, run_config
 from tests.refused import refused
 
 
@@ -36,3 +37,26 @@ def test_records_with_the_old_name_stay_readable(old):
     with refused("config.kernels: 'auto' there, 'off' now"):
         other = {"config": {"seed": 0, "kernels": "off"}}
         run_config.check_same("it", there, other, "no remedy")
+
+
+def test_what_recurrences_run_as_is_recorded(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    options = functional.ScanOptions(kernels="auto")
+    cell = functional.SimpleCell(2)
+    params = jax.eval_shape(lambda: cell.init(jax.random.key(0), 3))
+    x = jax.ShapeDtypeStruct((2, 3, 3), "float32")
+    with provenance.watched_kernels() as seen:
+        for _ in range(2):
+            jax.eval_shape(
+                lambda p, x: functional.unroll(cell, p, x, options=options), params, x
+            )
+    assert seen == ["scan: there are no kernels for cpu"]
+    lines = provenance.record_kernels(tmp_path, seen)
+    assert lines == ["recurrences: scan: there are no kernels for cpu"]
+    assert provenance.starts(tmp_path)[0]["recurrences"] == seen
+    # On a GPU, from a checkpoint.
+    lines = provenance.record_kernels(tmp_path, ["kernel"])
+    assert lines == [
+        "recurrences: kernel",
+        "recurrences before: scan: there are no kernels for cpu",
+    ]

@@ -354,8 +354,8 @@ def twice_differentiated(f, params, x):
         under_checkpoint,
         under_scan,
         under_cond,
-        under_nested_vmap,
-        twice_differentiated,
+        pytest.param(under_nested_vmap, marks=pytest.mark.slow),
+        pytest.param(twice_differentiated, marks=pytest.mark.slow),
     ],
 )
 def test_transformations_compose(composed, hopper):
