@@ -8,8 +8,7 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
-from lnrepro.engine.artifacts import drawn
-from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment, drawn
 
 from . import evaluate as evaluations
 from . import pictures

@@ -9,9 +9,8 @@ from experiments.classification import pixels
 from lnrepro import data
 from lnrepro.checks import check_at_least, check_choice
 from lnrepro.data.batches import eval_batches
-from lnrepro.engine.artifacts import drawn
 from lnrepro.engine.evaluation import scalars_of_splits
-from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment, drawn
 from lnrepro.errors import UserError
 
 from .evaluate import batch_moments, border_metrics, unit_statistics

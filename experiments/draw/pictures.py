@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.rendering import pixels_of
-from lnrepro.engine.artifacts import drawn
+from lnrepro.engine.experiment import drawn
 
 from .attention import geometry
 from .bound import noise_of

@@ -14,8 +14,7 @@ from ml_collections import ConfigDict
 
 from experiments.rendering import pixels_of
 from lnrepro.data.readers.handwriting import encode
-from lnrepro.engine.artifacts import drawn
-from lnrepro.engine.experiment import Evaluation
+from lnrepro.engine.experiment import Evaluation, drawn
 
 from .data import Lines
 from .model import Network

@@ -2,14 +2,14 @@
 
 import math
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lnrepro import optional
 from lnrepro.engine import metrics
-from lnrepro.engine.experiment import Evaluation, Undrawn
+from lnrepro.engine.experiment import Evaluation, Undrawn, drawn
 
 # Pixels of an inch. A power of two, so that sizes in inches are exact.
 DPI = 128
@@ -39,35 +39,6 @@ class Artifacts(NamedTuple):
         """Return a line about each file, and about each picture that is missing."""
         missing = [f"not drawn  {name} ({why})" for name, why in self.not_drawn.items()]
         return [f"picture    {path}" for path in self.paths] + missing
-
-
-def drawn(draw: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that draws a picture, without which a run goes on.
-
-    matplotlib obeys settings of the user that may not work here, such as MPLBACKEND of
-    a notebook, or text.usetex without LaTeX.
-
-    Args:
-      draw: draws with matplotlib, and computes nothing of the model.
-      *arguments: those of `draw`.
-
-    Returns:
-      What it returns, or an Undrawn.
-
-    Raises:
-      OSError: the disk failed.
-      ModuleNotFoundError: a package is missing.
-    """
-    try:
-        return draw(*arguments)
-    # A file of a font or of LaTeX.
-    except FileNotFoundError as e:
-        return Undrawn(f"{e.strerror}: {e.filename}")
-    except (OSError, MemoryError, ModuleNotFoundError):
-        raise
-    except Exception as e:
-        lines = str(e).strip().splitlines() or [""]
-        return Undrawn(f"{type(e).__name__}: {lines[0][:200]}")
 
 
 def write(folder: pathlib.Path, evaluation: Evaluation) -> Artifacts:

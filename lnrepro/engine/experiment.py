@@ -25,9 +25,38 @@ Metrics = Mapping[str, jax.Array]
 
 
 class Undrawn(NamedTuple):
-    """Stands for a picture that could not be drawn, see `artifacts.drawn`."""
+    """Stands for a picture that could not be drawn, see `drawn`."""
 
     reason: str
+
+
+def drawn(draw: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that draws a picture, without which a run goes on.
+
+    matplotlib obeys settings of the user that may not work here, such as MPLBACKEND of
+    a notebook, or text.usetex without LaTeX.
+
+    Args:
+      draw: draws with matplotlib, and computes nothing of the model.
+      *arguments: those of `draw`.
+
+    Returns:
+      What it returns, or an Undrawn.
+
+    Raises:
+      OSError: the disk failed.
+      ModuleNotFoundError: a package is missing.
+    """
+    try:
+        return draw(*arguments)
+    # A file of a font or of LaTeX.
+    except FileNotFoundError as e:
+        return Undrawn(f"{e.strerror}: {e.filename}")
+    except (OSError, MemoryError, ModuleNotFoundError):
+        raise
+    except Exception as e:
+        lines = str(e).strip().splitlines() or [""]
+        return Undrawn(f"{type(e).__name__}: {lines[0][:200]}")
 
 
 class Evaluation(NamedTuple):

@@ -26,7 +26,7 @@ def test_sizes_that_are_none_come_from_the_data(name, tmp_path):
     assert experiment.total_steps(filled) == experiment.total_steps(stated)
     # A set that states all its sizes is not opened.
     stated.data.dir = str(tmp_path / "nowhere")
-    assert experiment.fill_sizes(stated) is stated
+    assert experiment.fill_sizes(stated).data == stated.data
     assert not (tmp_path / "nowhere").exists()
 
 
