@@ -15,8 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from lnrepro.functional.norms import row, wide, wide_dtype
+from lnrepro.functional.norms import wide, wide_dtype
 from lnrepro.functional.products import gather_from
 
 Carry = Any
@@ -185,8 +186,9 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
     """Zeros [..., H] with the batch axes and sharding of x, in float32 at least."""
     x = gather_from(x, x.ndim - 1)
     # The condition is always False; x gives its axes and sharding, not its values.
-    column = jnp.where(jnp.zeros((), bool), x[..., :1], jnp.zeros((), x.dtype))
-    return wide(column) + row(jnp.zeros((features,), x.dtype), wide(x))
+    # Constants of NumPy cost no call to the device where this runs without `jax.jit`.
+    column = jnp.where(np.zeros((), bool), x[..., :1], np.zeros((), x.dtype))
+    return jnp.broadcast_to(wide(column), (*x.shape[:-1], features))
 
 
 def wide_tree(tree: Any) -> Any:
