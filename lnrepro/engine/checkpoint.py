@@ -7,6 +7,7 @@ import pathlib
 import re
 import sys
 import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,50 @@ class Checkpoint(NamedTuple):
     step: int
     state: Any
     notes: dict[str, Any]
+
+
+class Notes(NamedTuple):
+    """What a checkpoint of a run says beside its state.
+
+    Attributes:
+      config: the config, as JSON values.
+      fingerprint: identity of the data.
+      devices: number of devices, where the state depends on it.
+      best: the best evaluation: its "metric", "value" and "step".
+      numbers: the last value of everything that was logged.
+      artifacts: the paths that were written.
+      meter: the metrics since the last record, see `Meter.state`.
+      due: names of the evaluations that are left to do at this step.
+      records: number of records in metrics.jsonl.
+    """
+
+    config: dict[str, Any]
+    fingerprint: str
+    devices: int | None = None
+    best: dict[str, Any] | None = None
+    numbers: Mapping[str, float] = {}
+    artifacts: Sequence[str] = ()
+    meter: dict[str, Any] | None = None
+    due: Sequence[str] = ()
+    records: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the notes as JSON values, without those that are None."""
+        return {name: x for name, x in self._asdict().items() if x is not None}
+
+
+class Start(NamedTuple):
+    """Where a run starts.
+
+    Attributes:
+      step: number of steps taken before.
+      state: the state, as NumPy arrays.
+      notes: what the checkpoint says.
+    """
+
+    step: int
+    state: Any
+    notes: Notes
 
 
 def digest(state: Any, notes: dict[str, Any]) -> int:

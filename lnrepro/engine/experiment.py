@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.checks import AT_LEAST_1, check_range, check_sizes
+from lnrepro.checks import AT_LEAST_1, Size, check_range, check_sizes
 from lnrepro.errors import UserError
 
 # {"params": pytree, and other collections such as "batch_stats"}
@@ -115,6 +114,39 @@ class Experiment(NamedTuple):
         return self.units.get(name.rpartition("/")[2], "")
 
 
+class ExperimentModule(Protocol):
+    """What `config.experiment` names: a module such as experiments.mnist."""
+
+    @property
+    def make(self) -> Callable[[ConfigDict], Experiment]:
+        """(config) -> the experiment."""
+        ...
+
+
+@runtime_checkable
+class SizedModule(ExperimentModule, Protocol):
+    """A module of an experiment whose data determines fields of its config."""
+
+    @property
+    def SIZES(self) -> Sequence[str]:
+        """Dotted names of these fields, which may be None."""
+        ...
+
+    @property
+    def sizes(self) -> Callable[[ConfigDict], Mapping[str, Size]]:
+        """(config) -> what the data set says about fields, those of SIZES and more."""
+        ...
+
+
+class UseModule(Protocol):
+    """EXPERIMENT.use: how a trained network is used."""
+
+    @property
+    def Model(self) -> type:
+        """What `lnrepro.load` returns, a LoadedRun."""
+        ...
+
+
 class Evals(NamedTuple):
     """The schedules of `config.evals`.
 
@@ -136,7 +168,7 @@ def load(config: ConfigDict) -> Experiment:
     return _module(config).make(config)
 
 
-def load_uses(config: ConfigDict) -> ModuleType | None:
+def load_uses(config: ConfigDict) -> UseModule | None:
     """Import the module `use` of the experiment, which has a class `Model`.
 
     Returns:
@@ -148,7 +180,7 @@ def load_uses(config: ConfigDict) -> ModuleType | None:
     _module(config)
     name = f"{config.experiment}.use"
     try:
-        return importlib.import_module(name)
+        return cast(UseModule, importlib.import_module(name))
     except ModuleNotFoundError as e:
         if e.name != name:
             raise
@@ -157,7 +189,8 @@ def load_uses(config: ConfigDict) -> ModuleType | None:
 
 def size_fields(config: ConfigDict) -> Sequence[str]:
     """Return the fields of a config that the data set determines."""
-    return getattr(_module(config), "SIZES", ())
+    module = _module(config)
+    return module.SIZES if isinstance(module, SizedModule) else ()
 
 
 def fill_sizes(config: ConfigDict) -> ConfigDict:
@@ -173,9 +206,10 @@ def fill_sizes(config: ConfigDict) -> ConfigDict:
     changes = {}
     # The config states all sizes mostly, and then the data is opened once, by the
     # checks.
+    module = _module(config)
     unset = [name for name in size_fields(config) if attrgetter(name)(config) is None]
-    if unset:
-        sizes = _module(config).sizes(config)
+    if unset and isinstance(module, SizedModule):
+        sizes = module.sizes(config)
         changes = {name: sizes[name].value for name in unset if name in sizes}
     for name in ("best.metric", "curves"):
         value = attrgetter(name)(config)
@@ -204,13 +238,13 @@ def check_data_sizes(config: ConfigDict) -> None:
       UserError: some do not fit, which are named; or the data set is missing.
     """
     module = _module(config)
-    if hasattr(module, "sizes"):
+    if isinstance(module, SizedModule):
         sizes = module.sizes(config)
         stated = {field: attrgetter(field)(config) for field in sizes}
         check_sizes(config.data.name, stated, sizes)
 
 
-def _module(config: ConfigDict) -> ModuleType:
+def _module(config: ConfigDict) -> ExperimentModule:
     """Import the module of the experiment."""
     name = str(config.experiment)
     if not re.fullmatch(r"\w+(\.\w+)*", name):
@@ -232,7 +266,7 @@ def _module(config: ConfigDict) -> ModuleType:
         raise UserError(
             f"config.experiment = {name!r}: the module exports no make(config)"
         )
-    return module
+    return cast(ExperimentModule, module)
 
 
 def steps_per_epoch(config: ConfigDict) -> int:

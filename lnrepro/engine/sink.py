@@ -1,0 +1,157 @@
+"""Where the numbers of a run go.
+
+Process 0 prints them and writes them to the run directory. The others do nothing.
+"""
+
+import pathlib
+from collections.abc import Iterable, Mapping
+
+from lnrepro.engine import artifacts, json_files, provenance, report, workdir
+from lnrepro.engine.metrics import Log, write_csv
+from lnrepro.engine.progress import Progress, Row, table
+from lnrepro.engine.run import Results, Run
+from lnrepro.engine.workdir import Lock
+from lnrepro.errors import Diverged
+
+
+class Sink:
+    """Takes what a run has to show, and does nothing with it."""
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+
+    def check_held(self) -> None:
+        """Check that the run directory is still ours, see `Lock.check_held`."""
+
+    def started(self, step: int, is_resumed: bool) -> None:
+        """Record that training starts.
+
+        Args:
+          step: number of steps taken before.
+          is_resumed: whether the run was started before.
+        """
+
+    def kernels(self, seen: list[str]) -> None:
+        """Record what recurrences run as, see `provenance.record_kernels`."""
+
+    def dispatched(self, step: int) -> None:
+        """Note that `step` steps have been dispatched."""
+
+    def record(self, step: int, values: Mapping[str, float], important: bool) -> None:
+        """Record numbers.
+
+        Args:
+          step: the step they belong to.
+          values: {name: number}.
+          important: whether to print them now, as those of evaluations.
+        """
+
+    def pictures(self, paths: Iterable[pathlib.Path], step: int) -> None:
+        """Show files that an evaluation has written."""
+
+    def flush(self) -> int:
+        """Put all records on disk, and return their number."""
+        return 0
+
+    def saved(self, step: int) -> None:
+        """Note that the first checkpoint, of this step, is on disk."""
+
+    def diverged(self, error: Diverged) -> None:
+        """Note that a number is not finite."""
+
+    def finish(self, results: Results) -> None:
+        """Write what a finished run shows."""
+
+
+class Writer(Sink):
+    """The sink of process 0, which holds the lock of the run directory."""
+
+    def __init__(self, run: Run, lock: Lock, step: int, records: int):
+        """Open the records, see `Log`.
+
+        Args:
+          run: the run.
+          lock: the lock of its directory.
+          step: the step of the checkpoint; 0 for a new run.
+          records: number of records at the checkpoint.
+        """
+        self._run, self._lock = run, lock
+        self._progress = Progress(run.total_steps, first=run.config.best.metric)
+        self._log = Log(run.folder, run.config.data.name, step, records)
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._progress.say(text)
+
+    def check_held(self) -> None:
+        """Check that the run directory is still ours."""
+        self._lock.check_held()
+
+    def started(self, step: int, is_resumed: bool) -> None:
+        """Record the config of a new run, and how a resumed one differs."""
+        if not step:
+            self._log.events.config(self._run.config.to_dict())
+        if not is_resumed:
+            return
+        for line in provenance.record_resume(self._run.folder, step):
+            self.say(line)
+
+    def kernels(self, seen: list[str]) -> None:
+        """Print and record what recurrences run as."""
+        for line in provenance.record_kernels(self._run.folder, seen):
+            self.say(line)
+
+    def dispatched(self, step: int) -> None:
+        """Measure the rate from here."""
+        self._progress.step(step)
+
+    def record(self, step: int, values: Mapping[str, float], important: bool) -> None:
+        """Append to the records, and print."""
+        self._log.write(step, step / self._run.steps_per_epoch, dict(values))
+        self._progress.metrics(step, values, important)
+
+    def pictures(self, paths: Iterable[pathlib.Path], step: int) -> None:
+        """Append to TensorBoard's events."""
+        for path in paths:
+            self._log.events.picture(path, step)
+
+    def flush(self) -> int:
+        """Put all records on disk, and return their number."""
+        self._log.flush()
+        return self._log.records
+
+    def saved(self, step: int) -> None:
+        """Write saved.json."""
+        workdir.note_saved(self._run.folder, step)
+
+    def diverged(self, error: Diverged) -> None:
+        """Write diverged.json."""
+        workdir.note_diverged(self._run.folder, error)
+
+    def finish(self, results: Results) -> None:
+        """Write metrics.csv, report.html and results.json, and print the table."""
+        run, folder = self._run, self._run.folder
+        self._log.close()
+        self.check_held()
+        write_csv(folder)
+        shown = artifacts.draw_curves(folder, run.config.to_dict())
+        shown.add(results.artifacts)
+        results = results._replace(artifacts=shown)
+        numbers = rows(run, results.numbers)
+        page = report.write(folder, numbers, f"finished, {run.total_steps} steps")
+        json_files.write(folder / "results.json", results.to_json())
+        lines = [
+            f"numbers    {folder / 'metrics.jsonl'} (metrics.csv)",
+            f"page       {page}",
+            *shown.lines(),
+        ]
+        table(f"{run.title}, {run.total_steps} steps", numbers, lines)
+
+
+def rows(run: Run, numbers: Mapping[str, float]) -> list[Row]:
+    """Return the rows of the table of a run's numbers, the best ones first."""
+    found = []
+    for name, value in numbers.items():
+        unit = "steps" if name == "best step" else run.experiment.unit(name)
+        found.append(Row(name, value, unit))
+    return sorted(found, key=lambda row: not row.name.startswith("best "))
