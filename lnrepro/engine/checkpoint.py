@@ -63,8 +63,8 @@ class Notes(NamedTuple):
     records: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the notes as JSON values, without those that are None."""
-        return {name: x for name, x in self._asdict().items() if x is not None}
+        """Return the notes as JSON values."""
+        return self._asdict()
 
 
 class Start(NamedTuple):
