@@ -49,6 +49,7 @@ RULES = {
         {
             "checks",
             "errors",
+            "engine.artifacts",
             "engine.evaluation",
             "engine.experiment",
             "engine.inputs",
