@@ -157,9 +157,15 @@ def run(loop: Loop, arguments: Sequence[jax.Array]) -> list[jax.Array]:
 
 @recurrence_p.def_abstract_eval
 def _types(*arguments, loop, rows):
-    # Inside shard_map, a result varies over the axes of the arguments.
-    like = functools.partial(arguments[0].update, weak_type=False, sharding=None)
-    return [like(shape=a.shape, dtype=a.dtype) for _, a in loop.results(rows)]
+    # Inside shard_map, a result varies over the axes of the arguments, on their mesh.
+    like = functools.partial(arguments[0].update, weak_type=False)
+    mesh = arguments[0].sharding.mesh
+    types = [a for _, a in loop.results(rows)]
+    places = [NamedSharding(mesh, P(*[None] * len(a.shape))) for a in types]
+    return [
+        like(shape=a.shape, dtype=a.dtype, sharding=place)
+        for a, place in zip(types, places, strict=True)
+    ]
 
 
 @functools.cache
@@ -234,11 +240,10 @@ mlir.register_lowering(recurrence_p, _lower)
 
 
 def _in_kernel(loop, rows, *arguments):
-    kernel = loop.kernel(rows)
     read = [a for a, is_read in zip(arguments, loop.is_read, strict=True) if is_read]
     # Numbers of the program, and no constant array, which no partition could have.
     sizes = [jnp.full(1, n, jnp.int32) for n in (rows, loop.parts.steps)]
-    return call(kernel, [*read, jnp.concatenate(sizes)])
+    return call(loop.kernel(rows), [*read, jnp.concatenate(sizes)])
 
 
 def _on_devices(loop, rows, *arguments):
@@ -265,12 +270,8 @@ def _on_devices(loop, rows, *arguments):
             return tuple(_in_kernel(loop, rows, *arguments))
 
         put = functools.partial(placed, mesh, axes)
-        return (
-            mesh,
-            of_device,
-            tuple(put(row) for row, _ in loop.results(rows)),
-            (put(None), *map(put, loop.row_axes)),
-        )
+        of_results = tuple(put(row) for row, _ in loop.results(rows))
+        return mesh, of_device, of_results, (put(None), *map(put, loop.row_axes))
 
     def infer(mesh, arguments, results):
         row = loop.row_axes[first]
