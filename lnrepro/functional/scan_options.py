@@ -198,7 +198,8 @@ def plan_for(
         reads=reads,
         options=options,
         platform=name,
-        precision=jax.config.jax_default_matmul_precision,
+        # JAX sets this attribute while it starts.
+        precision=jax.config.jax_default_matmul_precision,  # pyright: ignore[reportAttributeAccessIssue]
         form=form,
         forward_chunk=forward,
         backward_chunk=backward,
