@@ -49,7 +49,6 @@ RULES = {
         {
             "checks",
             "errors",
-            "engine.artifacts",
             "engine.evaluation",
             "engine.experiment",
             "engine.inputs",
