@@ -67,22 +67,10 @@ SYSTEM_NAMES = frozenset(
 
 
 @contextlib.contextmanager
-def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading of its unpacked content.
-
-    Raises:
-      DataError: the file cannot be read, is damaged, or is clearly another file.
-    """
+def _damage_named(path: pathlib.Path) -> Iterator[None]:
+    """Turn errors of reading a file into a DataError that names it."""
     try:
-        with path.open("rb") as file:
-            content: Any = file
-            for begins, opener in PACKINGS.values():
-                if file.peek(16).startswith(begins):
-                    content = opener(file)
-            for begins, what, advice in WRONG_FILES:
-                if re.match(begins, content.peek(64), re.IGNORECASE):
-                    raise DataError(f"{path}: {what}; {advice}")
-            yield content
+        yield
     except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as e:
         # Some errors of damaged files are OSErrors too, without a number.
         if isinstance(e, OSError) and e.errno is not None:
@@ -90,6 +78,24 @@ def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
         raise DataError(
             f"{path}: damaged or truncated ({e or type(e)}); download it again"
         ) from e
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading of its unpacked content.
+
+    Raises:
+      DataError: the file cannot be read, is damaged, or is clearly another file.
+    """
+    with _damage_named(path), path.open("rb") as file:
+        content: Any = file
+        for begins, opener in PACKINGS.values():
+            if file.peek(16).startswith(begins):
+                content = opener(file)
+        for begins, what, advice in WRONG_FILES:
+            if re.match(begins, content.peek(64), re.IGNORECASE):
+                raise DataError(f"{path}: {what}; {advice}")
+        yield content
 
 
 def read(path: pathlib.Path) -> bytes:
@@ -156,7 +162,7 @@ def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes | N
             target = posixpath.join(posixpath.dirname(path), member.linkname)
             targets[path] = posixpath.normpath(target)
         elif member.isreg() and path.lower().endswith(suffix):
-            yield member.name, _content(tar, member)
+            yield member.name, _content(archive, tar, member)
     links = defaultdict(list)
     for link in targets:
         links[_end_of_links(link, targets)].append(link)
@@ -174,7 +180,7 @@ def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes | N
                 if not link.startswith(f"{target}/"):
                     names.append(link + path.removeprefix(target))
         wanted = [name for name in names if name.lower().endswith(suffix)]
-        content = _content(tar, member) if wanted else b""
+        content = _content(archive, tar, member) if wanted else b""
         for name in wanted:
             yield name, content
     for link in sorted(unused):
@@ -193,9 +199,12 @@ def _tar_members(
             yield member, tar
 
 
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(member)
-    return file.read() if file else b""
+def _content(
+    archive: pathlib.Path, tar: tarfile.TarFile, member: tarfile.TarInfo
+) -> bytes:
+    with _damage_named(archive):
+        file = tar.extractfile(member)
+        return file.read() if file else b""
 
 
 def _end_of_links(link: str, targets: Mapping[str, str]) -> str:
