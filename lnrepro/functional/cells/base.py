@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lnrepro.functional.norms import wide, wide_dtype
 from lnrepro.functional.products import gather_from
@@ -185,10 +184,10 @@ class Cell:
 def zeros_for(x: jax.Array, features: int) -> jax.Array:
     """Zeros [..., H] with the batch axes and sharding of x, in float32 at least."""
     x = gather_from(x, x.ndim - 1)
-    # The condition is always False; x gives its axes and sharding, not its values.
-    # Constants of NumPy cost no call to the device where this runs without `jax.jit`.
-    column = jnp.where(np.zeros((), bool), x[..., :1], np.zeros((), x.dtype))
-    return jnp.broadcast_to(wide(column), (*x.shape[:-1], features))
+    column = x[..., :1]
+    # Nothing is less than itself, not even NaN: x gives its axes and sharding alone.
+    zeros = (column < column).astype(wide_dtype(x.dtype))
+    return jnp.broadcast_to(zeros, (*x.shape[:-1], features))
 
 
 def wide_tree(tree: Any) -> Any:
