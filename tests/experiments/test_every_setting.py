@@ -143,7 +143,7 @@ def test_batches_of_several_lengths_refuse_several_steps_in_a_call(tmp_path, nam
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_declared_scalars_are_those_of_the_names(name):
-    config = config_of(name)
+    config = experiment.fill_sizes(config_of(name))
     exp = experiment.load(config)
     assert exp.scalars is not None
     experiment.check_names(config, exp)
