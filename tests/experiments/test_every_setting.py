@@ -48,7 +48,7 @@ CASES = [
 def config_of(name, **changes):
     config = config_file.read(f"{ROOT}/configs/{name}.py:smoke")
     config.update_from_flattened_dict({"steps": 4, "save_every": 2} | changes)
-    return config
+    return experiment.fill_sizes(config)
 
 
 def crash_at(monkeypatch, step):
@@ -143,7 +143,7 @@ def test_batches_of_several_lengths_refuse_several_steps_in_a_call(tmp_path, nam
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_declared_scalars_are_those_of_the_names(name):
-    config = experiment.fill_sizes(config_of(name))
+    config = config_of(name)
     exp = experiment.load(config)
     assert exp.scalars is not None
     experiment.check_names(config, exp)
