@@ -109,6 +109,12 @@ def multiply(v: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
         product = jnp.matmul(v, weight, preferred_element_type=dtype)
         return gather_from(product, v.ndim - 1)
     parts = v.reshape(*v.shape[:-1], *weight.shape[:2])
+    split = jax.typeof(weight).sharding.spec[0]
+    if split is not None:
+        # A mesh that splits the blocks of the weight splits those of v alike.
+        rows = jax.typeof(parts).sharding.spec[:-2]
+        spec = jax.sharding.PartitionSpec(*rows, split, None)
+        parts = jax.sharding.reshard(parts, spec)
     # With K gates the blocks of a gate stand side by side, as jnp.split wants them.
     by_block = "...gd,gdn->...gn" if weight.ndim == 3 else "...gd,gdku->...kgu"
     y = jnp.einsum(by_block, parts, weight, preferred_element_type=dtype)
