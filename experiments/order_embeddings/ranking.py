@@ -56,7 +56,9 @@ def _gradients_by_scan(captions, images, weights):
     def one_caption(grad_images, row):
         caption, w = row
         violation = jnp.maximum(caption - images, 0)
-        return grad_images - w[:, None] * violation, w @ violation
+        # JAX traces this outside of the caller's precision. A CPU has one for all.
+        grad_caption = jnp.matmul(w, violation, precision="highest")
+        return grad_images - w[:, None] * violation, grad_caption
 
     grad_images, grad_captions = jax.lax.scan(
         one_caption, jnp.zeros_like(images), (captions, weights)
