@@ -222,7 +222,9 @@ class Store:
 
     def _steps(self, name):
         """Return the steps of the checkpoints on disk, the newest first."""
-        return sorted(self._manager(name).all_steps(read=True), reverse=True)
+        manager = self._manager(name)
+        manager.reload()
+        return sorted(manager.all_steps(), reverse=True)
 
     def _newest(self, name, steps, like):
         """Return the first checkpoint that can be read, and lines about the others."""
