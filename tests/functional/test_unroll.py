@@ -99,9 +99,9 @@ def test_a_step_of_few_rows_has_the_bits_of_unroll(rows):
     x = jnp.resize(X, (rows, T, D))
     carry = jax.tree.map(lambda a: jnp.resize(a, (rows, H)), carry)
     whole = run(CELL, params, x, initial_carry=carry)
-    # From jax 0.12 on, XLA adds up the products of a single row in another order there.
-    other_order = rows == 1 and jax.__version_info__ >= (0, 12)
-    equal = same if other_order else np.testing.assert_array_equal
+    # Under jax 0.12 one element of a single row is off by its last bit, 1.5e-8.
+    rounded = rows == 1 and jax.__version_info__ >= (0, 12)
+    equal = same if rounded else np.testing.assert_array_equal
     for t in range(T):
         carry, y = one_step(CELL, params, carry, x[:, t])
         equal(y, whole.outputs[:, t])
@@ -183,13 +183,14 @@ def test_padded_steps_are_as_if_absent(name, reverse, keep_order):
     alone = run(cell, params, X[:, valid], keep_order=keep_order, **how)
     how |= {"mask": mask, "seq_lengths": jnp.full(B, length)}
     result = run(cell, params, X, keep_order=keep_order, **how)
-    # Two programs, whose sums are rounded differently: by 1.4e-6 under jax 0.12.
-    same(result.carry, alone.carry, 1e-5)
+    # Under jax 0.12 the two programs are 1.4e-6 apart with attention.
+    tolerance = 1e-5 if jax.__version_info__ >= (0, 12) else 1e-6
+    same(result.carry, alone.carry, tolerance)
     # Without keep_order, step t stands at length - 1 - t.
     rows = valid
     if reverse and not keep_order:
         rows = length - 1 - valid[::-1]
-    same(result.outputs[:, rows], alone.outputs, 1e-5)
+    same(result.outputs[:, rows], alone.outputs, tolerance)
     assert is_zero(np.delete(result.outputs, rows, 1))
 
 
