@@ -176,8 +176,8 @@ def test_eight_blocks(on_cpu):
 @pytest.mark.parametrize(
     "changes",
     [
-        # With one core, more than one cluster of eight rows would wait.
-        {"CORES": 1},
+        # Four cores hold two clusters, and none is counted on: sixteen rows.
+        {"CORES": 4},
         # Weights in registers, in shared memory, and read in every step.
         {"REGISTERS": {(8, 1): 16}, "SHARED_MEMORY": 16 * 1024},
         # A lane has two units.
@@ -578,5 +578,6 @@ def test_kernels_compile():
         assert usage["spilled"] <= gpu_programs.SPILLED.get(name, 0), (name, usage)
     step, of_scan = found["step"], found["scan"]
     assert step["kernels"] == 2
-    assert step["temporary"] <= of_scan["temporary"]
+    # The kernel's chunks are longer than those of the scan.
+    assert step["temporary"] <= 1.3 * of_scan["temporary"]
     assert found["refused"].startswith("NVRTC: recurrence.cu(1): error")
