@@ -34,8 +34,8 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
+from lnrepro.functional.fast.gpu import driver, launch, nvrtc, text
 from lnrepro.functional.fast.gpu import kernel as layout
-from lnrepro.functional.fast.gpu import launch, nvrtc, text
 from tests.functional import gpu_programs
 from tests.functional.programs import gradients_and_result, same, shifted
 from tests.refused import refused
@@ -458,17 +458,105 @@ MACHINES = {
 
 @pytest.mark.parametrize("words", MACHINES)
 def test_a_machine_without_a_kernel_is_named(words, monkeypatch):
-    capability, cores, driver, has_nvrtc = MACHINES[words]
+    capability, cores, cuda, has_nvrtc = MACHINES[words]
     device = types.SimpleNamespace(
         device_kind="this GPU", compute_capability=capability, core_count=cores
     )
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    monkeypatch.setattr(nvrtc, "driver", lambda: driver)
+    monkeypatch.setattr(driver, "version", lambda: cuda)
     monkeypatch.setattr(nvrtc, "library", lambda: object() if has_nvrtc else None)
     with refused(words, error=ValueError):
         text_of(LSTM)
     assert words in runs_as(LSTM, D, steps=T, rows=B, platform="gpu")
+
+
+class Driver:
+    """NVIDIA's driver, as far as it is asked for clusters."""
+
+    def __init__(self, holds, fails=None):
+        self.holds, self.fails, self.calls = holds, fails, []
+
+    def __getattr__(self, name):
+        if name == self.fails:
+            return lambda *arguments: 1
+        if self.fails == "all":
+            raise AttributeError(name)
+        return functools.partial(self.called, name)
+
+    def called(self, name, *arguments):
+        self.calls.append(name)
+        if name == "cuOccupancyMaxActiveClusters":
+            found, _, launch = arguments
+            launch = launch._obj
+            assert launch.attributes[0].value[0] == launch.grid[0] == 8
+            assert list(launch.block) == [256, 1, 1]
+            found._obj.value = self.holds
+        return 0
+
+
+@pytest.fixture
+def ask(monkeypatch):
+    """Ask a driver how many clusters of 8 blocks an H200 holds."""
+    device = types.SimpleNamespace(core_count=132, local_hardware_id=0)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+
+    def start(library):
+        monkeypatch.setattr(driver, "library", lambda: library)
+        driver.clusters.cache_clear()
+        return driver.clusters(8, 256, layout.SHARED_MEMORY)
+
+    yield start
+    driver.clusters.cache_clear()
+
+
+def test_the_driver_says_how_many_clusters_it_holds(ask, hopper, monkeypatch):
+    library = Driver(15)
+    assert ask(library) == 15
+    for begin, end in [("PrimaryCtxRetain", "PrimaryCtxRelease"), ("Push", "Pop")]:
+        names = " ".join(library.calls)
+        assert 0 < names.index(begin) < names.index("Occupancy") < names.index(end)
+
+    seen, kernel = [], layout.kernel
+    monkeypatch.setattr(
+        layout, "kernel", lambda *sizes: seen.append(kernel(*sizes)) or seen[-1]
+    )
+
+    def threads(rows):
+        text_of(SimpleCell(256, "none"), shape=(rows, T, D))
+        return seen[-1].threads
+
+    # Fifteen clusters of eight rows.
+    assert (threads(120), threads(121)) == (256, 512)
+    ask(Driver(16))
+    assert (threads(128), threads(129)) == (256, 512)
+    ask(Driver(0))
+    with refused("a cluster of 8 blocks; the driver holds none", error=ValueError):
+        threads(8)
+
+
+@pytest.mark.parametrize(
+    "fails", ["all", "cuInit", "cuModuleLoadData", "cuOccupancyMaxActiveClusters"]
+)
+def test_a_driver_that_fails_tells_nothing(fails, ask):
+    library = Driver(15, fails)
+    assert ask(library) is None
+    pushed = library.calls.count("cuCtxPushCurrent_v2")
+    assert library.calls.count("cuCtxPopCurrent_v2") == pushed
+
+
+def test_the_driver_reads_the_version_of_the_ptx(monkeypatch):
+    hint = '\t.pragma "used_bytes_mask 0xff";\n'
+    text = f"//\n.version 8.8\n.target sm_90\n{hint}ret;\n"
+
+    def readable(cuda):
+        monkeypatch.setattr(driver, "version", lambda: cuda)
+        return nvrtc._readable(text, nvrtc._ptx_version())
+
+    assert readable(12090) == readable(13000) == readable(99000) == text
+    for cuda, version in [(12010, "8.1"), (12060, "8.5"), (0, "8.1")]:
+        assert readable(cuda) == text.replace("8.8", version).replace(hint, "")
 
 
 @pytest.mark.parametrize(("cell", "norms"), [(LSTM, 2), (PLAIN_GRU, 0)], ids=["2", "0"])

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 
-from lnrepro.functional.fast.gpu import text
+from lnrepro.functional.fast.gpu import driver, text
 from lnrepro.functional.fast.gpu.program import Program
 from lnrepro.functional.fast.kernels import NoKernel
 
@@ -19,7 +19,7 @@ REGISTERS = {(8, 1): 128, (8, 2): 56, (16, 1): 8}
 # the kernel takes 0.4 of the scan's time (512 KiB), at H 1024 1.4 (2 MiB; on an H200).
 MOST_WEIGHTS = 640 * 1024
 # Of the clusters that the multiprocessors would hold by their number, so many are not
-# counted on: an H200 holds 15 of 8 blocks, not 16.
+# counted on where no driver is asked: an H200 holds 15 of 8 blocks, not 16.
 SPARE_CLUSTERS = 2
 
 
@@ -56,7 +56,14 @@ def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
         )
     # More clusters than the GPU holds at once would wait for each other: at B 128,
     # H 256, a step takes 4.4 us in place of 2.2 (H200).
-    height = 16 if rows > 8 * (cores // blocks - SPARE_CLUSTERS) else 8
+    at_once = None
+    if jax.default_backend() == "gpu":
+        at_once = driver.clusters(blocks, 32 * 8, SHARED_MEMORY)
+    if at_once == 0:
+        raise NoKernel(f"a cluster of {blocks} blocks; the driver holds none")
+    if at_once is None:
+        at_once = cores // blocks - SPARE_CLUSTERS
+    height = 16 if rows > 8 * at_once else 8
     clusters, of_lane = -(-rows // height), -(-program.units // (32 * blocks))
     results = []
     for i, a in enumerate(program.types):

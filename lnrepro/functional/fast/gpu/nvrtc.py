@@ -14,12 +14,11 @@ from typing import Any
 
 import jax
 
+from lnrepro.functional.fast.gpu import driver
 from lnrepro.functional.fast.kernels import NoKernel
 
 _SOURCE = pathlib.Path(__file__).parent / "source"
-# NVRTC writes the newest version of PTX, which an older ptxas or driver refuses. This
-# one, of CUDA 12.1, has all that is needed.
-_PTX_VERSION, _DRIVER = "8.1", 12010
+_OLDEST_DRIVER = 12010  # Of PTX 8.1, which has all that is needed.
 _OPTIONS = [b"--std=c++17", b"--gpu-architecture=compute_90", b"-default-device"]
 # Exact division costs 7 % of a step (H200, T 300, B 32, H 240), and more exactness than
 # the products have is of no use.
@@ -41,23 +40,12 @@ def reason_against_device() -> str | None:
                 f"{device.device_kind} has compute capability {capability}, and the "
                 "kernel needs 9.0 (Hopper) to 11.0"
             )
-        if 0 < driver() < _DRIVER:
-            return f"the driver is one of CUDA {driver() / 1000:.2f}; 12.1 is needed"
+        if 0 < driver.version() < _OLDEST_DRIVER:
+            cuda = driver.version() / 1000
+            return f"the driver is one of CUDA {cuda:.2f}; 12.1 is needed"
     if library() is None:
         return "NVRTC is not installed, which compiles it; jax[cuda12] installs it"
     return None
-
-
-@functools.cache
-def driver() -> int:
-    """Return the version of CUDA that the driver has, as 12010; 0 if it tells none."""
-    version = ctypes.c_int()
-    # The second one is that of Linux under Windows.
-    for name in ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"):
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(name).cuDriverGetVersion(ctypes.byref(version))
-            break
-    return version.value
 
 
 @functools.cache
@@ -95,8 +83,8 @@ def _folder():
 def _digest(source, headers):
     version = (ctypes.c_int(), ctypes.c_int())
     library().nvrtcVersion(*map(ctypes.byref, version))
-    words = [source.encode(), *headers.values(), *_OPTIONS, _PTX_VERSION.encode()]
-    words.append(f"{version[0].value}.{version[1].value}".encode())
+    words = [source.encode(), *headers.values(), *_OPTIONS]
+    words.append(f"{[v.value for v in version]}, {_ptx_version()}".encode())
     return hashlib.sha256(b"\0".join(words)).hexdigest()
 
 
@@ -119,9 +107,26 @@ def _compiled(source, headers):
         text = _text(nvrtc, program, "PTX")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    text = re.sub(r"\.version .*", f".version {_PTX_VERSION}", text, count=1)
-    # A hint of a newer version.
-    return re.sub(r'.*\.pragma "used_bytes_mask.*\n', "", text)
+    return _readable(text, _ptx_version())
+
+
+def _ptx_version():
+    """The newest version of PTX that the driver reads; without one, that of all."""
+    major, minor = divmod(max(driver.version(), _OLDEST_DRIVER) // 10, 100)
+    # CUDA 12.1 has 8.1, and CUDA 13.0 has 9.0; 12.6 has that of 12.5 (release history
+    # of NVIDIA's "Parallel Thread Execution ISA").
+    return major - 4, minor - (major == 12 and minor >= 6)
+
+
+def _readable(text, newest):
+    """PTX in a version that a driver reads; NVRTC writes its own newest one."""
+    major, minor = re.findall(r"\.version (\d+)\.(\d+)", text)[0]
+    if (int(major), int(minor)) <= newest:
+        return text
+    # An older driver refuses the number, and a hint, which came with 8.3. The kernel
+    # uses nothing else that is newer than 8.1.
+    old, new = f".version {major}.{minor}", ".version {}.{}".format(*newest)
+    return re.sub(r'.*\.pragma "used_bytes_mask.*\n', "", text.replace(old, new, 1))
 
 
 def _strings(values):

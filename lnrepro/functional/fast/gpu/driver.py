@@ -1,0 +1,108 @@
+"""What NVIDIA's driver says about itself and about a GPU."""
+
+import contextlib
+import ctypes
+import functools
+from typing import Any
+
+import jax
+
+# Names of CUDA's API and their numbers.
+_MAX_DYNAMIC_SHARED_SIZE_BYTES, _CLUSTER_DIMENSION = 8, 4
+# How many clusters are held at once depends on the blocks and their threads and shared
+# memory alone.
+_EMPTY_KERNEL = b"""
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry empty() { ret; }
+"""
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, whose value has 64 bytes."""
+
+    _fields_ = [("id", ctypes.c_uint64), ("value", ctypes.c_uint * 16)]
+
+
+class _Launch(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_memory", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    ]
+
+
+def library() -> Any:
+    """Return the driver's library.
+
+    Raises:
+      OSError: there is none.
+    """
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        # That of Linux under Windows.
+        return ctypes.CDLL("/usr/lib/wsl/lib/libcuda.so.1")
+
+
+@functools.cache
+def version() -> int:
+    """Return the version of CUDA that the driver has, as 12010; 0 if it tells none."""
+    found = ctypes.c_int()
+    with contextlib.suppress(OSError, AttributeError):
+        library().cuDriverGetVersion(ctypes.byref(found))
+    return found.value
+
+
+@functools.cache
+def clusters(blocks: int, threads: int, shared_memory: int) -> int | None:
+    """Return how many clusters the GPU of this process holds at once.
+
+    Args:
+      blocks: of a cluster.
+      threads: of a block.
+      shared_memory: of a block, in bytes.
+
+    Returns:
+      The number, or None where the driver does not tell.
+    """
+    # A driver may be broken in many ways. None of them is a reason to stop a program.
+    try:
+        return _clusters(library(), blocks, threads, shared_memory)
+    except Exception:
+        return None
+
+
+def _clusters(cuda, blocks, threads, shared_memory):
+    def call(name, *arguments):
+        if code := getattr(cuda, name)(*arguments):
+            raise RuntimeError(f"{name}: error {code}")
+
+    device, found = ctypes.c_int(), ctypes.c_int()
+    context, module, function = (ctypes.c_void_p() for _ in range(3))
+    call("cuInit", 0)
+    ordinal = jax.local_devices()[0].local_hardware_id
+    call("cuDeviceGet", ctypes.byref(device), ordinal)
+    with contextlib.ExitStack() as undo:
+        # The context that XLA has too.
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        undo.callback(call, "cuDevicePrimaryCtxRelease_v2", device)
+        call("cuCtxPushCurrent_v2", context)
+        undo.callback(call, "cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        call("cuModuleLoadData", ctypes.byref(module), _EMPTY_KERNEL)
+        undo.callback(call, "cuModuleUnload", module)
+        call("cuModuleGetFunction", ctypes.byref(function), module, b"empty")
+        limit = _MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call("cuFuncSetAttribute", function, limit, shared_memory)
+        attribute = _Attribute(_CLUSTER_DIMENSION, (blocks, 1, 1))
+        launch = _Launch((blocks, 1, 1), (threads, 1, 1), shared_memory)
+        launch.attributes, launch.count = ctypes.pointer(attribute), 1
+        references = ctypes.byref(found), function, ctypes.byref(launch)
+        call("cuOccupancyMaxActiveClusters", *references)
+    return found.value
