@@ -22,8 +22,8 @@ FLAGS = [
 # Set, folder, config, evaluations of the config, and the mean loss of the first and of
 # the last ten steps with relative tolerances. XLA's flags change the last loss by 1e-7,
 # 2e-4 and 0.05: over 300 steps, a recurrence with layer norm is chaotic. On an AMD
-# EPYC, on an Intel Xeon, and there with --xla_cpu_max_isa=SSE4_2 the losses of iam_ondb were
-# 856.1, 852.8 and 863.6 at first, and 401.6, 434.2 and 441.5 at last.
+# EPYC, on an Intel Xeon, and there with --xla_cpu_max_isa=SSE4_2 the losses of iam_ondb
+# were 856.1, 852.8 and 863.6 at first, and 401.6, 434.2 and 441.5 at last.
 RUNS = [
     ("mnist", "mnist", "mnist", ("valid", "test"), (1.23223, 1e-3), (0.27383, 1e-3)),
     (
