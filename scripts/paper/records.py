@@ -4,8 +4,8 @@
 
 adds the records of runs that have finished or diverged to a file, which is made where
 there is none. Each of its lines is a run: its name and the contents of its config.json
-and metrics.jsonl, and of evaluation.json where there is one. The same runs give the
-same bytes.
+and metrics.jsonl, and of evaluation.json where there is one. Metrics have eight
+significant digits, about as fine as a float32. The same runs give the same bytes.
 """
 
 import collections
@@ -272,6 +272,14 @@ def _with_distinct_data(found) -> Iterator[RecordedRun]:
         yield run
 
 
+def _with_short_metrics(files) -> dict[str, Any]:
+    records = [
+        {k: float(f"{v:.8g}") if isinstance(v, float) else v for k, v in record.items()}
+        for record in files["metrics.jsonl"]
+    ]
+    return {**files, "metrics.jsonl": records}
+
+
 def main(argv: Sequence[str]) -> None:
     """Add the records of runs that have ended to a file.
 
@@ -293,7 +301,7 @@ def main(argv: Sequence[str]) -> None:
             print(f"left out: {run.folder}: it is not finished", file=sys.stderr)
     # A line for each, in the order of their names.
     packed.sort(key=lambda run: (run.folder.name, run.fingerprint))
-    lines = [f"{json_files.text(run.files)}\n" for run in packed]
+    lines = [f"{json_files.text(_with_short_metrics(run.files))}\n" for run in packed]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     json_files.replace(args.out, "".join(lines))
     print(f"{len(packed)} runs are in {args.out}")

@@ -371,6 +371,22 @@ def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
         records.main([str(draw_runs), "--out", str(file.with_suffix(".json"))])
 
 
+def test_packed_metrics_have_eight_digits(tmp_path):
+    values = np.random.default_rng(0).lognormal(4, 2, 50).tolist()
+    write_run(tmp_path / "run", DRAW, "none", 0, bounds(values), steps=50 * 390)
+    file = tmp_path / "draw.runs.jsonl"
+    records.main([str(tmp_path / "run"), "--out", str(file)])
+    (run,) = find([file])
+    packed = [value for _, value in run.values("test/bound_{data}")]
+    np.testing.assert_allclose(packed, values, rtol=5e-8)
+    assert packed == [float(f"{value:.8g}") for value in packed]
+
+
+def test_kept_files_of_runs_are_small():
+    for file in RESULTS.rglob(f"*{records.SUFFIX}"):
+        assert file.stat().st_size < 2**20, file
+
+
 def test_a_finished_run_stays_beside_a_longer_one_that_is_not(tmp_path, capsys):
     values = bounds([99.0, 98.0, 97.0])
     write_run(tmp_path / "kept/a", DRAW, "none", 0, values[:2], steps=2 * 390)
