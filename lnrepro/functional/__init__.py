@@ -14,6 +14,7 @@ from lnrepro.functional.cells.gru import GRUCell
 from lnrepro.functional.cells.lstm import LSTMCell
 from lnrepro.functional.cells.simple import SimpleCell
 from lnrepro.functional.cells.sites import Norm
+from lnrepro.functional.fast.tuning import measured_kernels
 from lnrepro.functional.norms import (
     batch_norm,
     layer_norm,
@@ -57,6 +58,7 @@ __all__ = [
     "clip_gradient",
     "flip",
     "layer_norm",
+    "measured_kernels",
     "named_dot",
     "rms_norm",
     "running_average",

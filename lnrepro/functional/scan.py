@@ -52,6 +52,7 @@ Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G 
 """
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -61,7 +62,8 @@ import jax.core
 import jax.numpy as jnp
 
 from lnrepro.functional import products
-from lnrepro.functional.fast import loops, platform
+from lnrepro.functional.fast import kernels, loops, platform, tuning
+from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.norms import wide_dtype
 from lnrepro.functional.products import NamedProducts, Weights
 from lnrepro.functional.scan_options import Reads, ScanOptions, plan_for
@@ -133,14 +135,33 @@ def scan(
     (5, 4, 2)
     """
     options = ScanOptions() if options is None else options
+    run = functools.partial(_scan, step, output, reverse, options)
+    return run(None, weights, params, carry, x, context)
+
+
+def _scan(
+    step, output, reverse, options, way, weights, params, carry, x, context
+) -> Any:
+    """Run a scan in a way, which is chosen where it is None."""
     # x may be empty where the context gives the number of steps.
     steps = jax.tree.leaves((x, context))[0].shape[0]
     # With no steps there is nothing to keep or to replay.
     is_empty = steps == 0
-    reads = Reads({}, {}, ())
+    traced, reads = None, Reads({}, {}, ())
     if not is_empty:
-        reads = _reads_of(step, output, weights, params, carry, x, context)
-    plan = plan_for(step, output, reverse, reads, x, steps, weights, options)
+        traced, reads = _reads_of(step, output, weights, params, carry, x, context)
+    if way is None:
+        way = Way(kernel=True)
+        if options.kernels == "auto" and not is_empty:
+            run = functools.partial(_scan, step, output, reverse, options)
+            arguments = weights, params, carry, x, context
+            way = tuning.choose(run, arguments, traced, options)
+    if not way.kernel:
+        kernels.note(way.reason)
+        options = dataclasses.replace(options, kernels="off")
+    plan = plan_for(
+        step, output, reverse, reads, x, steps, weights, options, way.layout
+    )
     # JAX's own derivatives also go to what the step does not get as an argument.
     is_plain = options.backward == "autodiff" or is_empty or reads.outside
     run = _plain_scan if is_plain else _lean_scan
@@ -148,7 +169,7 @@ def scan(
 
 
 def _reads_of(step, output, weights, params, carry, x, context):
-    """Trace one step, and note what its products read.
+    """Trace one step, and note what its products read; return both.
 
     The step gets x twice, and its products read the second copy. So the first one is
     read only by what is no product, which is what `Reads.other` lists.
@@ -187,7 +208,7 @@ def _reads_of(step, output, weights, params, carry, x, context):
     read |= {id(v) for v in jaxpr.outvars}
     leaves = range(len(jax.tree.leaves(x)))
     other = tuple(i for i in leaves if id(jaxpr.invars[i]) in read)
-    return Reads(of_x, of_carry, other, outside)
+    return traced, Reads(of_x, of_carry, other, outside)
 
 
 @contextlib.contextmanager

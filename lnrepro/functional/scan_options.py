@@ -64,6 +64,11 @@ KERNELS: dict[str, tuple[str, dict]] = {
 SMALL_SEQUENCE = 16 * 2**20
 
 
+# The default of `ScanOptions(kernels=...)`, and of `config.kernels`. It is to be "auto"
+# once these layouts have run, and were measured, on a GPU.
+DEFAULT_KERNELS = "off"
+
+
 @dataclasses.dataclass(frozen=True)
 class ScanOptions:
     """How a scan runs and what its backward pass keeps. None of it changes a result.
@@ -80,7 +85,8 @@ class ScanOptions:
         leaves the number of steps open, `chunk` and `unroll` are not used.
       kernels: whether the steps run as one kernel, which there is for TPUs
         (`fast.tpu`) and for NVIDIA GPUs of compute capability 9 to 11 (`fast.gpu`).
-        "off" never; "auto" where it can; "on" raises where there can be none.
+        "off" never; "on" raises where there can be none; "auto" where it can, and on a
+        GPU only where it is faster, which is measured once (`measured_kernels`).
       platform: "cpu", "gpu" or "tpu": the platform that the scan is traced for. None
         takes that of the process. A program for another one, as `jax.export` makes it,
         has the same results either way, and is slower in a form that is not its own.
@@ -93,7 +99,7 @@ class ScanOptions:
     save: str = "products"
     chunk: int | None = None
     unroll: int = 1
-    kernels: str = "off"
+    kernels: str = DEFAULT_KERNELS
     platform: str | None = None
 
     def __post_init__(self):
@@ -162,6 +168,7 @@ def plan_for(
     steps: int,
     weights: Weights,
     options: ScanOptions,
+    layout: int = 0,
 ) -> Plan:
     """Return how a scan runs.
 
@@ -172,11 +179,12 @@ def plan_for(
       steps: T.
       weights: {name: weight}, for their shapes.
       options: how to run.
+      layout: the number of a kernel's layout.
     """
     name = options.platform or platform.current()
     form = FORMS.get(name, FORMS["gpu"])
     if options.kernels != "off":
-        form = _with_kernel(name, form, options.kernels == "on")
+        form = _with_kernel(name, form, options.kernels == "on", layout)
     if not isinstance(steps, int):
         # The steps of an exported program, whose number is open, are one chunk.
         options = dataclasses.replace(options, chunk=None, unroll=1)
@@ -206,13 +214,14 @@ def plan_for(
     )
 
 
-def _with_kernel(name, form, required):
+def _with_kernel(name, form, required, layout):
     """The form of a platform, with its loop as a kernel."""
     if name in KERNELS:
         # Only those who use a kernel wait until its module is imported.
         folder, changes = KERNELS[name]
         module = importlib.import_module(f"lnrepro.functional.fast.{folder}.scan")
-        loop = kernels.with_kernel(module.scan, form.loop, required)
+        run = functools.partial(module.scan, layout=layout) if layout else module.scan
+        loop = kernels.with_kernel(run, form.loop, required)
         return form._replace(loop=loop, **changes)
     if required:
         raise ValueError(

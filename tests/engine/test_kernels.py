@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from lnrepro import functional
+from lnrepro.config import base
 from lnrepro.engine import distribute, provenance, run_config
 from tests.refused import refused
 
@@ -20,6 +21,10 @@ def test_a_kernel_of_a_tpu_is_for_one_device_of_a_program(monkeypatch):
     distribute.check_kernels("off", "jit")
     monkeypatch.setattr(jax, "devices", lambda: [tpu])
     distribute.check_kernels("on", "jit")
+
+
+def test_configs_have_the_default_of_scans():
+    assert base("lnrepro").kernels == functional.ScanOptions().kernels
 
 
 def test_there_is_no_kernel_for_cpus():

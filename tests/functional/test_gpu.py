@@ -34,6 +34,7 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
+from lnrepro.functional.fast import kept
 from lnrepro.functional.fast.gpu import driver, launch, nvrtc, text
 from lnrepro.functional.fast.gpu import kernel as layout
 from tests.functional import gpu_programs
@@ -618,7 +619,7 @@ def test_long_sequences_are_few_chunks(steps, rows, chunk, hopper):
 
 def test_ptx_is_kept_for_other_processes(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(nvrtc, "_folder", lambda: tmp_path / "kernels")
+    monkeypatch.setattr(kept, "folder", lambda: tmp_path / "kernels")
     monkeypatch.setattr(nvrtc, "_digest", lambda source, headers: source)
     monkeypatch.setattr(
         nvrtc, "_compiled", lambda source, headers: made.append(source) or "text"

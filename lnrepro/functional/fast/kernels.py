@@ -4,28 +4,52 @@ import contextlib
 import contextvars
 import logging
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import jax
 
 logger = logging.getLogger("lnrepro.kernels")
 # What is noted of a loop that runs as a kernel. Of others it is the reason.
 KERNEL = "kernel"
-_seen = contextvars.ContextVar[list[str] | None]("seen", default=None)
+_seen = contextvars.ContextVar["Seen | None"]("seen", default=None)
 
 
 class NoKernel(Exception):
     """There can be no kernel for a loop. The text says why, in one line."""
 
 
+class Way(NamedTuple):
+    """How a scan with `kernels="auto"` runs.
+
+    Attributes:
+      kernel: whether its loops run as kernels where they can.
+      layout: the layout of a kernel, by its number among those that it can have.
+      reason: why there is no kernel.
+    """
+
+    kernel: bool
+    layout: int = 0
+    reason: str = ""
+
+
+class Seen(list[str]):
+    """What loops run as: `KERNEL`, or the reason against one.
+
+    Attributes:
+      layouts: the most layouts that one of the kernels can have.
+    """
+
+    layouts = 1
+
+
 @contextlib.contextmanager
-def watched() -> Iterator[list[str]]:
+def watched() -> Iterator[Seen]:
     """Collect what the loops that are traced inside run as.
 
     Yields:
-      A list, to which each loop adds `KERNEL`, or the reason against one. A function
-      that was traced before adds nothing.
+      A list, to which each loop adds. A function that was traced before adds nothing.
     """
-    seen: list[str] = []
+    seen = Seen()
     token = _seen.set(seen)
     try:
         yield seen
@@ -40,6 +64,13 @@ def note(words: str) -> None:
         seen.append(words)
     else:
         logger.info(words if words == KERNEL else f"scan: {words}")
+
+
+def note_layouts(count: int) -> None:
+    """Tell those who watch how many layouts a kernel can have."""
+    seen = _seen.get()
+    if seen is not None:
+        seen.layouts = max(seen.layouts, count)
 
 
 def with_kernel(kernel: Callable, plain: Callable, required: bool) -> Callable:

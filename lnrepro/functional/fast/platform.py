@@ -19,6 +19,11 @@ def current() -> str:
     return _current.get() or jax.default_backend()
 
 
+def is_forced() -> bool:
+    """Return whether code is traced inside of `tracing_for`."""
+    return bool(_current.get())
+
+
 @contextlib.contextmanager
 def tracing_for(name: str) -> Iterator[None]:
     """Trace the code inside for a platform.

@@ -33,7 +33,14 @@ class Kernel(NamedTuple):
     threads: int  # Of a block.
 
 
-def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
+def candidates(program: Program, rows: int, steps: int) -> list:
+    """Return up to three layouts; the first one is taken without a measurement."""
+    return [None]
+
+
+def kernel(
+    program: Program, rows: int, steps: int, reverse: bool, layout: None = None
+) -> Kernel:
     """Return the kernel of a program for B rows and T steps.
 
     Raises:

@@ -27,7 +27,7 @@ from jax.interpreters import batching, mlir
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from lnrepro.functional.fast import fission
+from lnrepro.functional.fast import fission, kernels
 from lnrepro.functional.fast.gpu import kernel as layout
 from lnrepro.functional.fast.gpu import nvrtc
 from lnrepro.functional.fast.gpu.kernel import Kernel
@@ -44,11 +44,12 @@ class Loop:
       program: what a step computes.
       parts: the body of the loop, with no values of constants, which may be tracers.
       reverse: whether it runs from the last step to the first.
+      number: that of its layout; where there are fewer, it has the last one.
       row_axes: for each argument the axis of the batch, or None where it has none.
       is_read: for each argument, whether the kernel reads it.
     """
 
-    def __init__(self, parts: fission.Parts, reverse: bool):
+    def __init__(self, parts: fission.Parts, reverse: bool, number: int = 0):
         """Trace the step, and compile the kernel.
 
         Raises:
@@ -56,7 +57,7 @@ class Loop:
         """
         self.program = trace(parts)
         self.parts = parts._replace(constants=dict.fromkeys(parts.constants))
-        self.reverse = reverse
+        self.reverse, self.number = reverse, number
         names = [*parts.constants, *parts.carry, *parts.to_loop]
         axes = {
             a.how.argument.number: int(a.how.argument.what == "stack")
@@ -69,7 +70,8 @@ class Loop:
         source = self.kernel(self.program.rows).source
         nvrtc.ptx(source)
         # Equal loops are one program of XLA, also where each is traced anew.
-        self._key = source, self.program.rows, parts.steps, tuple(self.row_axes)
+        sizes = self.program.rows, parts.steps, number
+        self._key = source, *sizes, tuple(self.row_axes)
 
     def __eq__(self, other):
         """Whether it computes the same from equal arguments."""
@@ -85,7 +87,11 @@ class Loop:
 
     def kernel(self, rows: int) -> Kernel:
         """Return the kernel of so many rows."""
-        return layout.kernel(self.program, rows, self.parts.steps, self.reverse)
+        steps = self.parts.steps
+        found = layout.candidates(self.program, rows, steps)
+        kernels.note_layouts(len(found))
+        chosen = found[min(self.number, len(found) - 1)]
+        return layout.kernel(self.program, rows, steps, self.reverse, chosen)
 
     def in_xla(self, rows: int, arguments: Sequence) -> list:
         """Run the loop of XLA.

@@ -9,11 +9,11 @@ import os
 import pathlib
 import re
 import sys
-import tempfile
 from typing import Any
 
 import jax
 
+from lnrepro.functional.fast import kept
 from lnrepro.functional.fast.gpu import driver
 from lnrepro.functional.fast.kernels import NoKernel
 
@@ -58,26 +58,12 @@ def ptx(source: str) -> str:
     headers = {
         name: (_SOURCE / name).read_bytes() for name in ("device.cuh", "parts.cuh")
     }
-    kept = _folder() / f"{_digest(source, headers)}.ptx"
-    with contextlib.suppress(OSError):
-        return kept.read_text()
-    text = _compiled(source, headers)
-    # Another process may write the same.
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, kept)
+    name = f"{_digest(source, headers)}.ptx"
+    text = kept.read(name)
+    if text is None:
+        text = _compiled(source, headers)
+        kept.write(name, text)
     return text
-
-
-def _folder():
-    """Where PTX is kept: beside the programs that XLA keeps, if they are on a disk."""
-    beside = jax.config.values.get("jax_compilation_cache_dir")
-    if beside and "://" not in beside:
-        return pathlib.Path(beside) / "kernels"
-    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(cache) / "lnrepro" / "kernels"
 
 
 def _digest(source, headers):

@@ -40,7 +40,7 @@ from lnrepro.functional.sequences import vary_alike
 
 
 def scan(
-    body: Callable, carry: Any, xs: Any, *, reverse: bool = False
+    body: Callable, carry: Any, xs: Any, *, reverse: bool = False, layout: int = 0
 ) -> tuple[Any, Any]:
     """Compute what `jax.lax.scan` does, with what is sequential as one kernel.
 
@@ -49,6 +49,7 @@ def scan(
       carry: pytree of arrays, the carry before the first step.
       xs: pytree of arrays [T, ...], the inputs.
       reverse: run from the last step to the first.
+      layout: the number of the kernel's layout.
 
     Returns:
       (carry after the last step, outputs [T, ...]).
@@ -64,7 +65,7 @@ def scan(
     if jax.tree.leaves(xs)[0].shape[0] == 0:
         raise NoKernel("there are no steps")
     parts = fission.take_apart(body, carry, xs, draw_before=True, repeat=False)
-    loop = launch.Loop(parts, reverse)
+    loop = launch.Loop(parts, reverse, layout)
 
     def in_kernel(constants, carry, stacked):
         arguments = vary_alike((), [*constants, *carry, *stacked])

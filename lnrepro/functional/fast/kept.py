@@ -1,0 +1,39 @@
+"""What is found out once for all processes that share a cache, as text files."""
+
+import contextlib
+import os
+import pathlib
+import tempfile
+
+import jax
+
+
+def folder() -> pathlib.Path:
+    """Return where it is kept: beside the programs of XLA, if these are on a disk."""
+    beside = jax.config.values.get("jax_compilation_cache_dir")
+    if beside and "://" not in beside:
+        return pathlib.Path(beside) / "kernels"
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(cache) / "lnrepro" / "kernels"
+
+
+def read(name: str) -> str | None:
+    """Return the text of a name, or None where there is none."""
+    with contextlib.suppress(OSError, RuntimeError):
+        return (folder() / name).read_text()
+    return None
+
+
+def write(name: str, text: str) -> None:
+    """Keep a text. Where nothing can be written, nothing is kept.
+
+    Args:
+      name: a file name that tells what the text depends on.
+      text: the text. Another process may write the same.
+    """
+    # A user may have no home folder, and a disk may be full or read-only.
+    with contextlib.suppress(OSError, RuntimeError):
+        folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder(), delete=False) as file:
+            file.write(text)
+        os.replace(file.name, folder() / name)
