@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -40,9 +41,12 @@ class End(NamedTuple):
     @property
     def text(self) -> str:
         """Mean and deviation, and how many runs diverged."""
-        spread = "" if self.deviation is None else f" +- {self.deviation:.3g}"
         note = f", {self.diverged} diverged" if self.diverged else ""
-        return f"{self.mean:.4g}{spread}{note}"
+        if not self.deviation:
+            return f"{self.mean:.4g}{note}"
+        # Two digits of the deviation, and the mean with as many decimals.
+        decimals = max(0, 1 - math.floor(math.log10(self.deviation)))
+        return f"{self.mean:.{decimals}f} +- {self.deviation:.{decimals}f}{note}"
 
 
 def of_metric(metric: str, runs: Iterable[RecordedRun], sign: int) -> list[End]:

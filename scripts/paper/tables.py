@@ -162,7 +162,7 @@ def number(verdict: Verdict, kind: str) -> str:
 
 
 def _number(value, kind):
-    return f"{100 * value:.0f}" if kind == "speed" else f"{value:+.3g}"
+    return f"{100 * value:.0f}" if kind == "speed" else f"{value:+.2g}"
 
 
 def claims(runs: Sequence[RecordedRun]) -> str:

@@ -189,10 +189,10 @@ def test_any_metric_of_any_experiment_is_drawn(tmp_path):
     figures(*flags, metric)
     assert len(rows_of(out / "valid_accuracy.csv")) == 24
     assert (out / "valid_accuracy.md").read_text().splitlines()[2:] == [
-        "| learning_rate 1 | none | 2 | 0.5 +- 0.141 |  |  |",
+        "| learning_rate 1 | none | 2 | 0.50 +- 0.14 |  |  |",
         # The mean of rms at the second step is the best of none, 0.5 at the fourth.
-        "| learning_rate 1 | rms | 2 | 0.8 +- 0.141 | 50 % | +0.3 |",
-        "| learning_rate 2 | rms | 2 | 0.5 +- 0.141 |  |  |",
+        "| learning_rate 1 | rms | 2 | 0.80 +- 0.14 | 50 % | +0.3 |",
+        "| learning_rate 2 | rms | 2 | 0.50 +- 0.14 |  |  |",
     ]
     with refused("no run has recorded the metric 'valid/acuracy'"):
         figures(*flags, "valid/acuracy")
