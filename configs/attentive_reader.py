@@ -29,7 +29,15 @@ artifacts/attention.png shows which words it looked at.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, figure_sweeps, grid, small_sweeps, variants
+from lnrepro.config import (
+    Expected,
+    adam,
+    choose,
+    figure_sweeps,
+    grid,
+    small_sweeps,
+    variants,
+)
 
 # Fields that other experiments do not have.
 OWN = {
@@ -128,6 +136,7 @@ SMOKE = {
     "evals": {"valid": "2"},
     "evaluation_questions": 20,
 }
+EXPECTED = Expected("valid/error", "min", 0.3, seconds=37)
 VARIANTS = {
     "": (PAPER, STORIES, EMBEDDED),
     "paper": (PAPER,),

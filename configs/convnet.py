@@ -14,7 +14,7 @@ evaluation "border" draws the statistics of the units near the image border
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
+from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
 
 # Fields that other experiments do not have.
 OWN = {
@@ -56,6 +56,7 @@ EMBEDDED = {
 }
 SMALL = {"epochs": 3.0}
 SMOKE = {"model": {"channels": (4, 8)}, "batch_size": 64, "epochs": 2.0}
+EXPECTED = Expected("test/error", "min", 0.1, seconds=8)
 VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),

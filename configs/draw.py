@@ -21,7 +21,7 @@ Adam 3e-3. Nothing else can be compared with its bounds.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
+from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
 
 # Fields that other experiments do not have.
 OWN = {
@@ -106,6 +106,7 @@ SMOKE = {
     "importance_samples": 2,
     "importance_examples": 20,
 }
+EXPECTED = Expected("test/bound_binarized_digits", "min", 100.0, seconds=72)
 VARIANTS = {
     "": (PAPER, SMALLER, EMBEDDED),
     "paper": (PAPER,),

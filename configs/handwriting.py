@@ -19,7 +19,7 @@ network. Nothing else can be compared with its likelihoods.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
+from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
 
 # Fields that other experiments do not have.
 OWN = {
@@ -94,6 +94,7 @@ SMOKE = {
     "eval_examples": 10,
     "samples": {"steps": 20},
 }
+EXPECTED = Expected("valid/nll", "min", -400.0, seconds=99)
 VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),

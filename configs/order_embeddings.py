@@ -22,7 +22,7 @@ captions. Its results are not comparable with the paper's.
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
+from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
 
 # Fields that other experiments do not have.
 OWN = {
@@ -84,6 +84,7 @@ SMOKE = {
     "evals": {"valid": "2"},
     "evaluation": {"fold": 50},
 }
+EXPECTED = Expected("final/image_r1", "max", 24.0, seconds=26)
 VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),

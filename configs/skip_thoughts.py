@@ -22,7 +22,7 @@ nothing else can be compared with them.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
+from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
 
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
 # Fields that other experiments do not have.
@@ -108,6 +108,7 @@ def transfer(prefix: str, every: int) -> dict[str, object]:
 
 
 BASELINES = {"evals": {"baselines": "end"}}
+EXPECTED = Expected("story_sick/pearson", "max", 0.78, seconds=66)
 VARIANTS = {
     "": (PAPER, EMBEDDED, transfer("story_", 300), BASELINES),
     "gutenberg": (PAPER, ON_GUTENBERG, NARROW, transfer("", 200)),

@@ -20,7 +20,7 @@ import difflib
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ml_collections import ConfigDict, FieldReference
 from ml_collections.config_dict import placeholder
@@ -72,6 +72,40 @@ HELP = {
     "best.mode": "min or max",
     "curves": "panels of curves.png: (label, (metric, ...), linear or log)",
 }
+
+
+class Expected(NamedTuple):
+    """What a finished run of a default ends with, whatever the CPU and the seed.
+
+    It is `EXPECTED` of a config file. `python -m lnrepro.main --check` compares.
+
+    Attributes:
+      metric: name of the number in results.json.
+      mode: min where the limit is the largest number allowed, max where the smallest.
+      limit: the limit.
+      seconds: time of the run on two idle cores.
+      measured: lowest and highest number of the runs that set the limit.
+      shuffled: the number of a run with shuffled data, outside of the limit.
+      quarter: that of a run with a quarter of the steps, outside too.
+    """
+
+    metric: str
+    mode: str
+    limit: float
+    seconds: int
+    measured: tuple[float, float] | None = None
+    shuffled: float | None = None
+    quarter: float | None = None
+
+    def holds(self, value: float) -> bool:
+        """Return whether a number is within the limit; NaN is not."""
+        return value <= self.limit if self.mode == "min" else value >= self.limit
+
+    @property
+    def words(self) -> str:
+        """The limit in words, such as "at most 0.1"."""
+        side = "at most" if self.mode == "min" else "at least"
+        return f"{side} {self.limit:g}"
 
 
 def base(experiment: str, own: Mapping[str, Any] | None = None) -> ConfigDict:

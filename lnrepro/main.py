@@ -54,6 +54,11 @@ _WORKDIR = flags.DEFINE_string(
 _EVALUATE = flags.DEFINE_boolean(
     "evaluate", False, "Only evaluate the best checkpoint of --workdir."
 )
+_CHECK = flags.DEFINE_boolean(
+    "check",
+    False,
+    "Only say whether the finished run in --workdir ends as its config file expects.",
+)
 _RESUME = flags.DEFINE_boolean(
     "resume", False, "Go on with the run in --workdir, with its config."
 )
@@ -83,11 +88,11 @@ _TIMEOUT = flags.DEFINE_integer(
     "peer_timeout", 120, "Seconds to wait for the other processes.", lower_bound=1
 )
 _FLAGS = (
-    *(_CONFIG, _WORKDIR, _EVALUATE, _RESUME, _DEVICES),
+    *(_CONFIG, _WORKDIR, _EVALUATE, _CHECK, _RESUME, _DEVICES),
     *(_DISTRIBUTED, _COORDINATOR, _PROCESSES, _PROCESS, _TIMEOUT),
 )
 # A flag that is given twice is refused. Otherwise the last one would count.
-for _holder in (_CONFIG, _WORKDIR, _EVALUATE, _RESUME, _DEVICES):
+for _holder in (_CONFIG, _WORKDIR, _EVALUATE, _CHECK, _RESUME, _DEVICES):
     flags.FLAGS[_holder.name].allow_overwrite = False
 
 HELP_FLAGS = {"--help", "-help", "-h"}
@@ -125,7 +130,7 @@ def run(argv: list[str]) -> None:
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
         )
 
-    from lnrepro.engine import machine, provenance, train, workdir
+    from lnrepro.engine import expected, machine, provenance, train, workdir
     from lnrepro.engine.run_config import as_json
 
     machine.check_devices()
@@ -142,10 +147,15 @@ def run(argv: list[str]) -> None:
             },
         )
     variant = (_CONFIG.value or "").partition(":")[2]
-    function = train.evaluate if _EVALUATE.value else train.train
     # The name of the folder has the seed.
     check_ranges(config)
-    function(config, _workdir() or workdir.default(config, variant))
+    folder = _workdir() or workdir.default(config, variant)
+    if _CHECK.value:
+        print(expected.check(config, _CONFIG.value or "", folder))
+    elif _EVALUATE.value:
+        train.evaluate(config, folder)
+    else:
+        train.train(config, folder)
 
 
 def _workdir() -> pathlib.Path | None:
@@ -161,6 +171,8 @@ def _parse(argv):
     for holder in (_PROCESSES, _PROCESS):
         if holder.value is not None and not _COORDINATOR.value:
             raise UserError(f"--{holder.name} needs --coordinator=HOST:PORT")
+    if _CHECK.value and not _CONFIG.value:
+        raise UserError("--check needs the --config of the run")
     if _CONFIG.value and _RESUME.value:
         raise UserError("--resume takes the config of the run; leave --config out")
     if not _CONFIG.value and (_RESUME.value or _EVALUATE.value):

@@ -215,6 +215,20 @@ def test_flags_of_one_call_do_not_reach_the_next(command, tmp_path):
     assert "need --workdir" in err
 
 
+def test_a_run_is_checked_by_the_config_of_its_default(command, one_device):
+    run = (f"--workdir={one_device}", "--check")
+    for flags, named in (((), "needs the --config"), ((SMOKE,), "nothing is expected")):
+        code, out, err = command(*flags, *run)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert named in err
+    # Of the default with the fields of the smoke run: two epochs are too few.
+    flags = ("--config.model.hidden=(32, 32)", "--config.batch_size=64")
+    flags += ("--config=configs/mnist.py", "--config.epochs=2.0")
+    code, out, err = command(*flags, *run)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert ": fail: test/error is " in err
+
+
 def test_devices_cannot_be_split_where_jax_is_in_use(command, tmp_path):
     assert_mistake(
         command, tmp_path, "in a process of its own", SMOKE, "--cpu_devices=3"

@@ -1,4 +1,4 @@
-"""Write the tables that the pages show, from the kept records.
+"""Write the tables that the pages show, from the kept records and the configs.
 
     python -m scripts.paper.pages
 
@@ -31,6 +31,7 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     yield page, "ends", tables.tuned(pilot)
     yield ROOT / "docs/reproduce.md", "plan", tables.plan()
     yield ROOT / "docs/reproduce.md", "settings", settings.table(runs)
+    yield ROOT / "docs/training.md", "defaults", tables.defaults()
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends_of("train/nll", digits, 1)

@@ -4,6 +4,8 @@
 """
 
 import collections
+import importlib
+import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from experiments import paper_results as paper
@@ -14,6 +16,7 @@ from scripts.paper.claims import CLAIMS, PILOT, PLAN, SEEDS
 from scripts.paper.records import Record, RecordedRun
 from scripts.paper.verdicts import Verdict
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_COMPARABLE = "not to be compared with the paper's rows"
 PROTOCOL_NAMES = [protocol.replace("_", " ") for protocol in PROTOCOLS]
 
@@ -256,4 +259,22 @@ def plan() -> str:
         about = question.section, claim.question, claim.kind
         rows.append((str(place), *about, rates, f"{question.pilot:+g}"))
     head = ("", "section", "question", "number", "learning rates", "pilot")
+    return md.table(head, rows)
+
+
+def defaults() -> str:
+    """Return what `EXPECTED` of each config file says."""
+    named = {}
+    for path in (ROOT / "configs").glob("*.py"):
+        module = importlib.import_module(f"configs.{path.stem}")
+        named[path.stem] = module.EXPECTED
+    rows = []
+    for name, of in sorted(named.items(), key=lambda item: item[1].seconds):
+        measured = "{:g} to {:g}".format(*of.measured) if of.measured else ""
+        controls = ["" if x is None else f"{x:g}" for x in (of.shuffled, of.quarter)]
+        limit = f"`{of.metric}` {of.words}"
+        rows.append(
+            (f"`configs/{name}.py`", f"{of.seconds} s", limit, measured, *controls)
+        )
+    head = ("config", "time", "expected", "measured", "shuffled", "quarter")
     return md.table(head, rows)

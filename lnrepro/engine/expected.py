@@ -1,0 +1,40 @@
+"""Whether a finished run of a default ends as its config file expects."""
+
+import pathlib
+
+from ml_collections import ConfigDict
+
+from lnrepro.engine import config_file, workdir
+from lnrepro.errors import RunError, UserError
+
+
+def check(config: ConfigDict, file: str, folder: pathlib.Path) -> str:
+    """Compare the results of a run with `EXPECTED` of its config file.
+
+    Args:
+      config: the config of the run.
+      file: the config file; the limit is not that of a variant.
+      folder: the run directory.
+
+    Returns:
+      A line that says that the run passes.
+
+    Raises:
+      RunError: it does not.
+      UserError: nothing is expected, or there is no finished run of this config.
+    """
+    name, _, variant = file.partition(":")
+    expected = getattr(config_file.load_module(name), "EXPECTED", None)
+    if variant or expected is None:
+        raise UserError(f"--check: nothing is expected of {file}; give a default")
+    workdir.check_run(folder, config)
+    value = (workdir.read_results(folder) or {}).get(expected.metric)
+    if value is None:
+        raise UserError(
+            f"--check: {folder} has no results with {expected.metric}; train it to its "
+            "end, or give its --workdir"
+        )
+    found = f"{expected.metric} is {value:.4g}, expected {expected.words}"
+    if not expected.holds(value):
+        raise RunError(f"{folder}: fail: {found}")
+    return f"{folder}: pass: {found}"
