@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro import convert
+from lnrepro import convert, linen
 from lnrepro.functional import GRUCell, LSTMCell, SimpleCell
 from lnrepro.linen import ScannedRNN
 from tests.modules.adaptor import refused, same
@@ -199,3 +199,42 @@ def test_named_programs_make_their_networks_as_they_do(program):
     after, y = network.apply(params, hidden, x)
     assert y.shape == (1, *batch, 5)
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, hidden)
+
+
+class ScanOfACell(nn.Module):
+    """As memorax runs a cell: by nn.scan, with a first carry where the mask is True."""
+
+    cell: nn.Module
+
+    @nn.compact
+    def __call__(self, x, mask):
+        size = (x.shape[0], x.shape[-1])
+        first = self.cell.initialize_carry(jax.random.key(0), size)
+
+        def step(cell, carry, x, mask):
+            start = cell.initialize_carry(jax.random.key(0), size)
+            at_start = mask[:, None]
+            carry = jax.tree.map(lambda a, b: jnp.where(at_start, a, b), start, carry)
+            return cell(carry, x)
+
+        scan = nn.scan(
+            step,
+            in_axes=1,
+            out_axes=1,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+        )
+        return scan(self.cell, first, x, mask)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("cell", [linen.GRUCell, linen.LSTMCell])
+def test_memorax_makes_its_network_of_our_cell(cell):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(16, 8, 4)), jnp.float32)
+    mask = jnp.zeros((16, 8), bool).at[:, 3].set(True)
+    network = ScanOfACell(cell(128, norm="layer"))
+    variables = network.init(jax.random.key(0), x, mask)
+    _, y = network.apply(variables, x, mask)
+    # The steps behind the mask are a sequence of their own.
+    _, alone = network.apply(variables, x[:, 3:], mask[:, 3:])
+    np.testing.assert_allclose(y[:, 3:], alone, rtol=1e-6, atol=1e-6)
