@@ -84,7 +84,7 @@ class ScanOptions:
       unroll: steps per iteration of the loop, as in `jax.lax.scan`. Where `jax.export`
         leaves the number of steps open, `chunk` and `unroll` are not used.
       kernels: whether the steps run as one kernel, which there is for TPUs
-        (`fast.tpu`) and for NVIDIA GPUs of compute capability 9 to 11 (`fast.gpu`).
+        (`fast.tpu`) and for NVIDIA GPUs from compute capability 8.0 on (`fast.gpu`).
         "off" never; "on" raises where there can be none; "auto" where it can, and on a
         GPU only where it is faster, which is measured once (`measured_kernels`).
       platform: "cpu", "gpu" or "tpu": the platform that the scan is traced for. None

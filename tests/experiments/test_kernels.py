@@ -51,7 +51,7 @@ def two_steps(name, choice):
 @pytest.mark.parametrize("name", SCANS)
 def test_an_experiment_trains_with_kernels(name, monkeypatch):
     monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
-    monkeypatch.setattr(nvrtc, "ptx", lambda source: "")
+    monkeypatch.setattr(nvrtc, "ptx", lambda *words: "")
     monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
     monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))
     losses, gradient, seen = two_steps(name, "auto")

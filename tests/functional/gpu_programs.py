@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, stack, unroll
+from lnrepro.functional.fast.gpu import kernel as layout
 from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.kernels import NoKernel
 
@@ -116,13 +117,27 @@ PROGRAMS = {
     "gru 1024 rows": (GRUCell(64, "layer"), 64, 1024, 64, jnp.float32),
     "lstm 1024 rows": (LSTMCell(256, "layer"), 64, 1024, 356, jnp.float32),
 }
+# What is compiled for other GPUs, of which those before 9.0 have no clusters.
+GPUS = {
+    "sm_80": layout.Device(108, 163 * 1024, has_clusters=False),
+    "sm_86": layout.Device(82, 99 * 1024, has_clusters=False),
+    "sm_89": layout.Device(128, 99 * 1024, has_clusters=False),
+    "sm_90": layout.Device(has_clusters=False),
+    "sm_120": layout.Device(170, 99 * 1024),
+}
+ELSEWHERE = {
+    "lstm 64": (LSTMCell(64, "layer"), 64, 64, 64, jnp.float32),
+    "lstm 128": (LSTMCell(128, "layer"), 64, 64, 64, jnp.float32),
+    "gru 128": (GRUCell(128, "layer"), 64, 64, 64, jnp.float32),
+    "lstm 192 bfloat16": (LSTMCell(192, "layer"), 64, 64, 64, jnp.bfloat16),
+}
 # Bytes of registers that a thread of a kernel may store in memory, where it may.
 SPILLED = {"two lstm bfloat16": 212}
 
 
 def training_step(name: str, kernels: str):
     """The gradients of a program, and the shapes of its arguments."""
-    cell, steps, batch, features, dtype = PROGRAMS[name]
+    cell, steps, batch, features, dtype = (PROGRAMS | ELSEWHERE)[name]
     options = ScanOptions(kernels=kernels, platform="gpu")
 
     def loss(params, x):
@@ -134,22 +149,40 @@ def training_step(name: str, kernels: str):
     return jax.grad(loss, (0, 1)), (params, x)
 
 
-def usage_of(kernels: list) -> dict:
-    """What ptxas says about kernels: the most registers, and bytes that are spilled."""
+def usage_of(name: str, gpu: str, device: layout.Device) -> dict:
+    """What ptxas says about the kernels of a training step, for an architecture.
+
+    Returns:
+      The most registers, bytes that are spilled, and of the weights those that stay on
+      chip, and those that a block reads in every step.
+    """
     import nvidia.cuda_nvcc
 
     ptxas = pathlib.Path(nvidia.cuda_nvcc.__path__[0]) / "bin" / "ptxas"
-    text = ""
+    function, shapes = training_step(name, "on")
+    kernels, run = [], launch.call
+
+    def call(kernel, arguments):
+        kernels.append(kernel)
+        return run(kernel, arguments)
+
+    at_hand, text = layout.device, ""
+    launch.call, layout.device = call, lambda: device
+    jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",))
+    launch.call, layout.device = run, at_hand
     for kernel in kernels:
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-            file.write(nvrtc.ptx(kernel.source))
+            file.write(nvrtc.ptx(kernel.source, kernel.architecture))
             file.flush()
-            command = [ptxas, "-v", "-arch=sm_90", file.name, "-o", "/dev/null"]
+            command = [ptxas, "-v", f"-arch={gpu}", file.name, "-o", "/dev/null"]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
         text += done.stderr
     return {
         "registers": max(map(int, re.findall(r"Used (\d+) registers", text))),
         "spilled": max(map(int, re.findall(r"(\d+) bytes spill stores", text))),
+        "architecture": kernels[0].architecture,
+        "on_chip": max(kernel.on_chip for kernel in kernels),
+        "behind_l2": max(kernel.behind_l2 for kernel in kernels),
     }
 
 
@@ -184,22 +217,13 @@ def compile_in_a_process() -> dict | None:
 
 def main() -> None:
     """Compile all programs, and print what the compilers say."""
-    usage, seen, run = {}, [], launch.call
-
-    def call(kernel, arguments):
-        seen.append(kernel)
-        return run(kernel, arguments)
-
-    launch.call = call
-    for name in PROGRAMS:
-        function, shapes = training_step(name, "on")
-        jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",))
-        usage[name] = usage_of(seen)
-        seen.clear()
+    usage = {name: usage_of(name, "sm_90", layout.Device()) for name in PROGRAMS}
+    for gpu, device in GPUS.items():
+        usage |= {f"{name}, {gpu}": usage_of(name, gpu, device) for name in ELSEWHERE}
     steps = {"step": compiled_step("gru draw", "on")}
     steps["scan"] = compiled_step("gru draw", "off")
     try:
-        nvrtc.ptx("no CUDA")
+        nvrtc.ptx("no CUDA", "compute_90")
     except NoKernel as reason:
         steps["refused"] = str(reason)
     print(json.dumps({"kernels": usage} | steps))

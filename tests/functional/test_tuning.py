@@ -198,9 +198,9 @@ def test_another_process_has_the_same_name_for_an_answer():
 def test_what_is_measured_is_what_runs(gpu, monkeypatch):
     made, kernel = [], layout.kernel
 
-    def one(program, rows, steps, reverse, chosen):
+    def one(program, rows, steps, reverse, chosen, groups):
         made.append(chosen)
-        return kernel(program, rows, steps, reverse)
+        return kernel(program, rows, steps, reverse, layout.Layout(1, 8), groups)
 
     monkeypatch.setattr(layout, "kernel", one)
     monkeypatch.setattr(layout, "candidates", lambda *sizes: ["first", "second"])

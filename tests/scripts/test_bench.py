@@ -51,7 +51,7 @@ def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch):
     """By the kernel of GPUs, which runs on this CPU."""
     monkeypatch.setitem(kernels.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
     monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
-    monkeypatch.setattr(nvrtc, "ptx", lambda source: "")
+    monkeypatch.setattr(nvrtc, "ptx", lambda *words: "")
     monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
     monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))
     path = tmp_path / "kernels.json"

@@ -19,7 +19,6 @@
 #define KERNEL static void
 #define __restrict__
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
-constexpr int larger(int a, int b) { return a > b ? a : b; }
 struct bf16 { unsigned short bits; };
 struct alignas(16) float4 { float x, y, z, w; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
@@ -82,6 +81,7 @@ inline void settle(Barrier* b) {
 }
 DEV void init(Barrier* b) { *b = {0, 0, 0}; }
 DEV void expect(Barrier* b, int bytes) {
+  if (C == 1) return;
   if (b->arrivals) abort();   // twice in a phase
   b->pending += bytes;
   b->arrivals = 1;
@@ -89,6 +89,7 @@ DEV void expect(Barrier* b, int bytes) {
 }
 // False after many rounds in which nothing came.
 DEV bool wait(Barrier* b, int parity) {
+  if (C == 1) return warp_sync(), true;
   for (int i = 0; (b->phase & 1) == parity; ++i) {
     if (i == 20000) return false;
     give_way();
@@ -101,6 +102,7 @@ inline void deliver(const Message& m) {
   settle(m.bar);
 }
 DEV void send(void* to, Barrier* b, int rank, float4 v) {
+  if (C == 1) return void(*(float4*)to = v);
   Message m = {(float4*)remote((char*)to, rank), remote(b, rank), v};
   if (W.is_late) W.sent.push_back(m);
   else deliver(m);

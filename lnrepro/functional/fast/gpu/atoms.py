@@ -78,6 +78,7 @@ class Place(NamedTuple):
 
     argument: Argument
     has_row: bool
+    size: int  # Numbers of a row.
     offset: int
 
 

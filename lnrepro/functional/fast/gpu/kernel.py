@@ -5,88 +5,183 @@ from typing import NamedTuple
 import jax
 
 from lnrepro.functional.fast.gpu import driver, text
+from lnrepro.functional.fast.gpu.fit import Layout, fits
 from lnrepro.functional.fast.gpu.program import Program
 from lnrepro.functional.fast.kernels import NoKernel
 
-# Of an H100.
-CORES, SHARED_MEMORY = 132, 227 * 1024
 # Blocks of a cluster. XLA launches no larger ones.
 CLUSTERS = (1, 2, 4, 8)
-# Registers of a thread for weights: {(rows of a cluster, units of a lane): number},
-# and 0 for all others. With more, ptxas spills other values to memory.
-REGISTERS = {(8, 1): 128, (8, 2): 56, (16, 1): 8}
-# Bytes of weights of a block. What does not fit on chip is read in every step. At H 512
-# the kernel takes 0.4 of the scan's time (512 KiB), at H 1024 1.4 (2 MiB; on an H200).
-MOST_WEIGHTS = 640 * 1024
+# KiB of shared memory that a block can have, by compute capability; all others from 8.0
+# to 12.1 have 227: CUDA C++ Programming Guide, table of technical specifications.
+SHARED_MEMORY = {"8.0": 163, "8.6": 99, "8.7": 163, "8.9": 99, "12.0": 99, "12.1": 99}
 # Of the clusters that the multiprocessors would hold by their number, so many are not
 # counted on where no driver is asked: an H200 holds 15 of 8 blocks, not 16.
 SPARE_CLUSTERS = 2
+
+
+class Device(NamedTuple):
+    """What a layout depends on of a GPU. The defaults are an H100's."""
+
+    cores: int = 132  # Multiprocessors; under MIG, those of a part.
+    shared: int = 227 * 1024  # Bytes of shared memory of a block.
+    has_clusters: bool = True
+
+    def at_once(self, blocks: int) -> int:
+        """Return how many clusters of so many blocks run at the same time."""
+        if blocks == 1:
+            return self.cores
+        if not self.has_clusters:
+            return 0
+        if jax.default_backend() == "gpu":
+            held = driver.clusters(blocks, 32 * 8, self.shared)
+            if held is not None:
+                return held
+        most = self.cores // blocks
+        return min(most, max(1, most - SPARE_CLUSTERS))
 
 
 class Kernel(NamedTuple):
     """A kernel for so many rows and steps."""
 
     source: str  # In CUDA.
-    results: list  # Shapes and dtypes of last carries and outputs [T, ...].
-    clusters: int
+    results: list  # Last carries [groups, B, ...], and outputs [groups, T, B, ...].
+    clusters: int  # Of all groups.
     blocks: int  # Of all clusters.
     threads: int  # Of a block.
-
-
-def candidates(program: Program, rows: int, steps: int) -> list:
-    """Return up to three layouts; the first one is taken without a measurement."""
-    return [None]
+    shared: int  # Bytes of shared memory of a block.
+    architecture: str  # Of NVRTC.
+    on_chip: int  # Bytes of weights that a block keeps in registers and shared memory.
+    behind_l2: int  # Bytes of weights that a block reads in every step.
 
 
 def kernel(
-    program: Program, rows: int, steps: int, reverse: bool, layout: None = None
+    program: Program,
+    rows: int,
+    steps: int,
+    reverse: bool,
+    layout: Layout,
+    groups: int = 1,
 ) -> Kernel:
     """Return the kernel of a program for B rows and T steps.
 
-    Raises:
-      NoKernel: its weights are too large.
+    Args:
+      program: what a step computes.
+      rows: B.
+      steps: T.
+      reverse: whether it runs from the last step to the first.
+      layout: one of `candidates`.
+      groups: how often there are B rows, with other weights or inputs.
     """
-    # The fewest blocks in which every lane has one unit.
-    enough = [c for c in CLUSTERS if program.units <= 32 * c]
-    blocks = min(enough, default=CLUSTERS[-1])
-    weights = [product.weight.aval for product in program.products]
-    size = sum(w.size * w.dtype.itemsize for w in weights)
-    if size > blocks * MOST_WEIGHTS:
-        raise NoKernel(
-            f"weights of {size // 1024} KiB; {blocks} blocks have room for "
-            f"{blocks * MOST_WEIGHTS // 1024}"
-        )
-    cores = _multiprocessors()
-    if cores < blocks:
-        raise NoKernel(
-            f"a cluster of {blocks} blocks; {cores} multiprocessors hold none"
-        )
-    # More clusters than the GPU holds at once would wait for each other: at B 128,
-    # H 256, a step takes 4.4 us in place of 2.2 (H200).
-    at_once = None
-    if jax.default_backend() == "gpu":
-        at_once = driver.clusters(blocks, 32 * 8, SHARED_MEMORY)
-    if at_once == 0:
-        raise NoKernel(f"a cluster of {blocks} blocks; the driver holds none")
-    if at_once is None:
-        at_once = cores // blocks - SPARE_CLUSTERS
-    height = 16 if rows > 8 * at_once else 8
-    clusters, of_lane = -(-rows // height), -(-program.units // (32 * blocks))
+    shared = device().shared
+    fitted = fits(program, layout, shared)
     results = []
     for i, a in enumerate(program.types):
         time = (steps,) if i >= len(program.carries) else ()
-        shape = (*time, rows, *a.shape[1:])
+        shape = (groups, *time, rows, *a.shape)
         results.append(jax.ShapeDtypeStruct(shape, a.dtype))
-    numbers = {"C": blocks, "R": height, "H": program.units}
-    numbers["REVERSE"] = int(reverse)
-    numbers["REGISTERS"] = REGISTERS.get((height, of_lane), 0)
-    numbers["SHARED"] = SHARED_MEMORY
-    source = text.source(program, numbers)
-    return Kernel(source, results, clusters, clusters * blocks, 32 * height)
+    numbers = {"C": layout.blocks, "R": layout.rows, "H": program.units}
+    numbers |= {"REVERSE": int(reverse), "SHARED": shared}
+    clusters = groups * -(-rows // layout.rows)
+    return Kernel(
+        text.source(program, numbers, fitted),
+        results,
+        clusters,
+        clusters * layout.blocks,
+        32 * layout.rows,
+        shared,
+        # What was made for a capability runs on all later ones.
+        "compute_90" if layout.blocks > 1 else "compute_80",
+        sum(sum(fit.groups[:2]) * fit.size for fit in fitted),
+        sum(fit.groups[2] * fit.size for fit in fitted),
+    )
 
 
-def _multiprocessors():
-    """Those of the GPU at hand, which is a part of one under MIG, or of an H100."""
+def candidates(
+    program: Program, rows: int, steps: int, groups: int = 1
+) -> list[Layout]:
+    """Return up to three layouts, of which a measurement may take the best.
+
+    Args:
+      program, rows, steps, groups: as for `kernel`.
+
+    Returns:
+      The layout to take without a measurement, and others by their estimated time.
+
+    Raises:
+      NoKernel: the loop of XLA is faster than all, or they do not fit on chip.
+    """
+    gpu = device()
+    usual = _usual(program, rows, groups, gpu)
+    estimates = {}
+    for blocks in [c for c in CLUSTERS if c <= usual.blocks and gpu.at_once(c) > 0]:
+        # The last block has units too.
+        if (blocks - 1) * Layout(blocks, 8).units(program) >= program.units:
+            continue
+        # More rows of a cluster gain where not all clusters run at once.
+        many = groups * -(-rows // 8) > gpu.at_once(blocks)
+        for layout in (Layout(blocks, 8), Layout(blocks, 16))[: 1 + many]:
+            fitted = fits(program, layout, gpu.shared)
+            if fitted:
+                clusters = groups * -(-rows // layout.rows)
+                time = _microseconds(program, layout, fitted, clusters, gpu)
+                estimates[layout] = time
+    if not estimates:
+        raise NoKernel(f"{gpu.shared // 1024} KiB of shared memory are too few")
+    order = sorted(estimates, key=estimates.__getitem__)
+    least = estimates[order[0]]
+    # Half of a training step of XLA's loop takes 15 to 63 us (LN-LSTM, seven shapes,
+    # H200), of which this is two thirds to nine tenths.
+    of_loop = 10 + 2e-4 * groups * rows * program.units
+    if least > of_loop:
+        raise NoKernel(
+            f"its weights: a step would take {least:.0f} us, most of it to read them, "
+            f"and one of XLA's loop {of_loop:.0f}"
+        )
+    order = [a for a in order if estimates[a] <= min(of_loop, 1.5 * least)]
+    if estimates.get(usual, of_loop) < of_loop:
+        order = list(dict.fromkeys([usual, *order]))
+    return order[:3]
+
+
+def _usual(program, rows, groups, gpu):
+    """The layout of which all measurements are."""
+    choices = [c for c in CLUSTERS if gpu.at_once(c) > 0]
+    # The fewest blocks in which every lane has one unit.
+    blocks = min((c for c in choices if program.units <= 32 * c), default=choices[-1])
+    # More clusters than the GPU holds at once would wait for each other: at B 128,
+    # H 256, a step takes 4.4 us in place of 2.2 (H200).
+    return Layout(blocks, 16 if groups * -(-rows // 8) > gpu.at_once(blocks) else 8)
+
+
+def _microseconds(program, layout, fitted, clusters, gpu):
+    """Estimate a step of the forward pass.
+
+    Measured: 2.1 us at H 240, 2.2 at H 256, 3.1 there with 16 rows, 5.4 at H 400, which
+    is where the numbers are from (LN-LSTM, H200). Without the product, or without what
+    travels between the blocks, the first takes 0.45 less.
+    """
+    height = layout.rows / 8
+    at_once = min(clusters, gpu.at_once(layout.blocks))
+    step = 0.7 + 0.5 * height * layout.of_lane(program)
+    if layout.blocks > 1:
+        step += 0.28 + 0.02 * layout.blocks
+    # Bytes a us that a block reads from L2, and all blocks together.
+    rate = min(1e5, 4.5e6 / (at_once * layout.blocks))
+    for fit in fitted:
+        step += 0.45 * height * sum(fit.groups) * fit.size / 115e3
+        step += fit.groups[2] * fit.size / rate
+    return step * -(-clusters // at_once)
+
+
+def device() -> Device:
+    """Return the GPU at hand, or an H100."""
     if jax.default_backend() != "gpu":
-        return CORES
-    return getattr(jax.local_devices()[0], "core_count", CORES)
+        return Device()
+    gpu = jax.local_devices()[0]
+    capability = str(getattr(gpu, "compute_capability", "9.0"))
+    shared = SHARED_MEMORY.get(capability, 227) * 1024
+    return Device(
+        getattr(gpu, "core_count", Device().cores),
+        getattr(gpu, "shared_memory_per_block_optin", 0) or shared,
+        float(capability) >= 9,
+    )

@@ -9,6 +9,7 @@ So a program that is traced in a process with a GPU runs elsewhere too.
 
 import functools
 import hashlib
+import math
 from collections.abc import Sequence
 
 import jax
@@ -42,6 +43,7 @@ class Loop:
 
     Attributes:
       program: what a step computes.
+      rows: B for which it was traced.
       parts: the body of the loop, with no values of constants, which may be tracers.
       reverse: whether it runs from the last step to the first.
       number: that of its layout; where there are fewer, it has the last one.
@@ -67,11 +69,12 @@ class Loop:
         read = {a.number for a in self.program.arguments}
         self.row_axes = [axes.get(i) for i in range(len(names))]
         self.is_read = [i in read for i in range(len(names))]
-        source = self.kernel(self.program.rows).source
-        nvrtc.ptx(source)
+        self.rows = math.prod(self.program.batch)
+        kernel = self.kernel(self.rows)
+        nvrtc.ptx(kernel.source, kernel.architecture)
         # Equal loops are one program of XLA, also where each is traced anew.
-        sizes = self.program.rows, parts.steps, number
-        self._key = source, *sizes, tuple(self.row_axes)
+        sizes = self.program.batch, parts.steps, number
+        self._key = kernel.source, *sizes, tuple(self.row_axes)
 
     def __eq__(self, other):
         """Whether it computes the same from equal arguments."""
@@ -85,30 +88,34 @@ class Loop:
         """Name it in a jaxpr."""
         return f"Loop(units={self.program.units})"
 
-    def kernel(self, rows: int) -> Kernel:
-        """Return the kernel of so many rows."""
+    def kernel(self, rows: int, groups: int = 1) -> Kernel:
+        """Return the kernel of so many groups of rows."""
         steps = self.parts.steps
-        found = layout.candidates(self.program, rows, steps)
+        found = layout.candidates(self.program, rows, steps, groups)
         kernels.note_layouts(len(found))
         chosen = found[min(self.number, len(found) - 1)]
-        return layout.kernel(self.program, rows, steps, self.reverse, chosen)
+        return layout.kernel(self.program, rows, steps, self.reverse, chosen, groups)
 
-    def in_xla(self, rows: int, arguments: Sequence) -> list:
+    def in_xla(
+        self, rows: int, groups: int, own: Sequence[bool], arguments: Sequence
+    ) -> list:
         """Run the loop of XLA.
 
         Args:
           rows: B, a multiple of the rows for which the step was traced.
+          groups: how often there are B rows.
+          own: for each argument, whether each group has its own.
           arguments: values of constants, carry and `to_loop`.
         """
-        groups = rows // self.program.rows
-        if groups == 1:
-            return self._in_xla(*arguments)
+        count = rows // self.rows
         folded = [
-            a if axis is None else _split_axis(a, axis, groups)
-            for a, axis in zip(arguments, self.row_axes, strict=True)
+            a if axis is None else _split_axis(a, axis + is_own, count)
+            for a, axis, is_own in zip(arguments, self.row_axes, own, strict=True)
         ]
-        axes = [self.row_axes, [axis for axis, _ in self.results(rows)]]
-        results = jax.vmap(self._in_xla, *axes)(*folded)
+        places = [axis - 1 for axis, _ in self.results(rows)]
+        one = jax.vmap(self._in_xla, self.row_axes, places, axis_size=count)
+        of_groups = [0 if is_own else None for is_own in own]
+        results = jax.vmap(one, of_groups, axis_size=groups)(*folded)
         return [
             _join_axis(a, axis)
             for a, (axis, _) in zip(results, self.results(rows), strict=True)
@@ -118,6 +125,9 @@ class Loop:
         parts, values = self.parts, list(arguments)
         first = len(parts.constants)
         second = first + len(parts.carry)
+        names = [*parts.constants, *parts.carry, *parts.to_loop]
+        for i, v in enumerate(names):
+            values[i] = values[i].reshape((parts.steps,) * (i >= second) + v.aval.shape)
         last, made = fission.in_xla(
             parts,
             values[:first],
@@ -125,13 +135,19 @@ class Loop:
             values[second:],
             self.reverse,
         )
-        return [*(last[i] for i in self.program.carries), *made]
+        results = [*(last[i] for i in self.program.carries), *made]
+        return [
+            a.reshape(type.shape[1:])
+            for a, (_, type) in zip(results, self.results(self.rows), strict=True)
+        ]
 
-    def results(self, rows: int) -> list[tuple[int, jax.ShapeDtypeStruct]]:
+    def results(
+        self, rows: int, groups: int = 1
+    ) -> list[tuple[int, jax.ShapeDtypeStruct]]:
         """Return the axis of the batch, and shape and dtype, of each result."""
         count = len(self.program.carries)
-        types = self.kernel(rows).results
-        return [(int(i >= count), a) for i, a in enumerate(types)]
+        types = self.kernel(rows, groups).results
+        return [(1 + (i >= count), a) for i, a in enumerate(types)]
 
 
 def _split_axis(a, axis, groups):
@@ -158,15 +174,28 @@ def run(loop: Loop, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     Returns:
       The carries that change, and what is stacked.
     """
-    return recurrence_p.bind(*arguments, loop=loop, rows=loop.program.rows)
+    own = (False,) * len(arguments)
+    batch, rows = loop.program.batch, loop.rows
+
+    def flat(a, axis):
+        if axis is None:
+            return a
+        return a.reshape(*a.shape[:axis], rows, *a.shape[axis + len(batch) :])
+
+    arguments = list(map(flat, arguments, loop.row_axes))
+    results = recurrence_p.bind(*arguments, loop=loop, rows=rows, groups=1, own=own)
+    return [
+        a.reshape(*a.shape[1:axis], *batch, *a.shape[axis + 1 :])
+        for a, (axis, _) in zip(results, loop.results(rows), strict=True)
+    ]
 
 
 @recurrence_p.def_abstract_eval
-def _types(*arguments, loop, rows):
+def _types(*arguments, loop, rows, groups, own):
     # Inside shard_map, a result varies over the axes of the arguments, on their mesh.
     like = functools.partial(arguments[0].update, weak_type=False)
     mesh = arguments[0].sharding.mesh
-    types = [a for _, a in loop.results(rows)]
+    types = [a for _, a in loop.results(rows, groups)]
     places = [NamedSharding(mesh, P(*[None] * len(a.shape))) for a in types]
     return [
         like(shape=a.shape, dtype=a.dtype, sharding=place)
@@ -175,50 +204,55 @@ def _types(*arguments, loop, rows):
 
 
 @functools.cache
-def _jitted(loop, rows):
-    return jax.jit(functools.partial(recurrence_p.bind, loop=loop, rows=rows))
+def _jitted(**parameters):
+    return jax.jit(functools.partial(recurrence_p.bind, **parameters))
 
 
 @recurrence_p.def_impl
-def _(*arguments, loop, rows):
-    return _jitted(loop, rows)(*arguments)
+def _(*arguments, **parameters):
+    return _jitted(**parameters)(*arguments)
 
 
-def _batch(arguments, axes, *, loop, rows):
-    """Under `jax.vmap`, it is a kernel of more rows."""
-    mapped = [axis is not None for axis in axes]
-    described = list(zip(arguments, axes, loop.row_axes, loop.is_read, strict=True))
+def _batch(arguments, axes, *, loop, rows, groups, own):
+    """Under `jax.vmap`, it is a kernel of more rows, or of more groups of rows."""
+    described = list(
+        zip(arguments, axes, loop.row_axes, loop.is_read, own, strict=True)
+    )
     size = next(a.shape[axis] for a, axis, *_ in described if axis is not None)
-    if any(
-        axis is not None and row is None and is_read
-        for _, axis, row, is_read in described
-    ):
-        # With other weights for each: one kernel after the other.
-        def one(values):
-            values = iter(values)
-            given = [
-                next(values) if m else a for a, m in zip(arguments, mapped, strict=True)
-            ]
-            return recurrence_p.bind(*given, loop=loop, rows=rows)
 
-        moved = [
-            jnp.moveaxis(a, axis, 0) for a, axis, *_ in described if axis is not None
-        ]
-        results = jax.lax.map(one, moved)
-        return results, [0] * len(results)
+    def group(a, axis, is_own):
+        if axis is None and not is_own:
+            return a
+        a = a[None] if axis is None else jnp.moveaxis(a, axis, 0)
+        a = a if is_own else a[:, None]
+        a = jnp.broadcast_to(a, (size, groups, *a.shape[2:]))
+        return _join_axis(a, 0)
 
-    def fold(a, axis, row, is_read):
+    def fold(a, axis, row, is_read, is_own):
         if not is_read:
             return a if axis is None else jax.lax.index_in_dim(a, 0, axis, False)
         if row is None:
             return a
         if axis is None:
             a, axis = jnp.broadcast_to(a, (size, *a.shape)), 0
-        return _join_axis(jnp.moveaxis(a, axis, row), row)
+        return _join_axis(jnp.moveaxis(a, axis, row + is_own), row + is_own)
 
-    folded = [fold(*one) for one in described]
-    results = recurrence_p.bind(*folded, loop=loop, rows=size * rows)
-    places = [axis for axis, _ in loop.results(rows)]
+    if any(
+        axis is not None and row is None and is_read
+        for _, axis, row, is_read, _ in described
+    ):
+        # With other weights for each.
+        own = tuple(axis is not None or is_own for _, axis, _, _, is_own in described)
+        arguments = [group(a, axis, is_own) for a, axis, _, _, is_own in described]
+        groups *= size
+        places = [0] * len(loop.results(rows))
+    else:
+        arguments = [fold(*one) for one in described]
+        rows *= size
+        places = [axis for axis, _ in loop.results(rows)]
+    results = recurrence_p.bind(
+        *arguments, loop=loop, rows=rows, groups=groups, own=own
+    )
     results = [_split_axis(a, i, size) for a, i in zip(results, places, strict=True)]
     return results, places
 
@@ -226,73 +260,78 @@ def _batch(arguments, axes, *, loop, rows):
 batching.primitive_batchers[recurrence_p] = _batch
 
 
-def _lower(ctx, *values, loop, rows):
+def _lower(ctx, *values, loop, rows, groups, own):
     """Choose what runs, when it is known where."""
     context = ctx.module_context
     in_kernel = all(platform in PLATFORMS for platform in context.platforms)
     if context.lowering_parameters.for_export or not in_kernel:
 
         def function(*arguments):
-            return loop.in_xla(rows, arguments)
+            return loop.in_xla(rows, groups, own, arguments)
 
     elif getattr(context.axis_context, "num_devices", 2) == 1:
-        function = functools.partial(_in_kernel, loop, rows)
+        function = functools.partial(_in_kernel, loop, rows, groups, own)
     else:
-        function = functools.partial(_on_devices, loop, rows)
+        function = functools.partial(_on_devices, loop, rows, groups, own)
     return mlir.lower_fun(function, multiple_results=True)(ctx, *values)
 
 
 mlir.register_lowering(recurrence_p, _lower)
 
 
-def _in_kernel(loop, rows, *arguments):
-    read = [a for a, is_read in zip(arguments, loop.is_read, strict=True) if is_read]
+def _in_kernel(loop, rows, groups, own, *arguments):
+    given = [one for one in zip(arguments, own, loop.is_read, strict=True) if one[2]]
     # Numbers of the program, and no constant array, which no partition could have.
-    sizes = [jnp.full(1, n, jnp.int32) for n in (rows, loop.parts.steps)]
-    return call(loop.kernel(rows), [*read, jnp.concatenate(sizes)])
+    numbers = rows, loop.parts.steps, *(is_own for _, is_own, _ in given)
+    sizes = jnp.concatenate([jnp.full(1, n, jnp.int32) for n in numbers])
+    return call(loop.kernel(rows, groups), [*(a for a, *_ in given), sizes])
 
 
-def _on_devices(loop, rows, *arguments):
+def _on_devices(loop, rows, groups, own, *arguments):
     """Run a kernel on each device, for its rows."""
-    digest = hashlib.sha256(nvrtc.ptx(loop.kernel(rows).source).encode()).digest()
+    kernel = loop.kernel(rows, groups)
+    ptx = nvrtc.ptx(kernel.source, kernel.architecture)
+    digest = hashlib.sha256(ptx.encode()).digest()
 
     # JAX's cache of programs knows no function that is called here. The digest, which
     # nothing reads, tells two of them apart.
     @custom_partitioning
     def function(digest, *arguments):
-        return tuple(_in_kernel(loop, rows, *arguments))
+        return tuple(_in_kernel(loop, rows, groups, own, *arguments))
 
     def placed(mesh, axes, row):
         return NamedSharding(mesh, P(*[None] * row, axes) if row is not None else P())
 
-    first = next(i for i, row in enumerate(loop.row_axes) if row is not None)
+    pairs = zip(loop.row_axes, own, strict=True)
+    inputs = [row if row is None else row + is_own for row, is_own in pairs]
+    outputs = [row for row, _ in loop.results(rows)]
+    first = next(i for i, row in enumerate(inputs) if row is not None)
 
     def partition(mesh, arguments, results):
-        spec = results[0].sharding.spec
-        axes = spec[0] if spec else None
+        spec = (*results[0].sharding.spec, *[None] * (outputs[0] + 1))
+        axes = spec[outputs[0]]
 
         def of_device(digest, *arguments):
-            rows = arguments[first].shape[loop.row_axes[first]]
-            return tuple(_in_kernel(loop, rows, *arguments))
+            rows = arguments[first].shape[inputs[first]]
+            return tuple(_in_kernel(loop, rows, groups, own, *arguments))
 
         put = functools.partial(placed, mesh, axes)
-        of_results = tuple(put(row) for row, _ in loop.results(rows))
-        return mesh, of_device, of_results, (put(None), *map(put, loop.row_axes))
+        return mesh, of_device, tuple(map(put, outputs)), (put(None), *map(put, inputs))
 
     def infer(mesh, arguments, results):
-        row = loop.row_axes[first]
+        row = inputs[first]
         spec = (*arguments[1 + first].sharding.spec, *[None] * (row + 1))
-        return tuple(placed(mesh, spec[row], row) for row, _ in loop.results(rows))
+        return tuple(placed(mesh, spec[row], row) for row in outputs)
 
     function.def_partition(
         partition,
         infer_sharding_from_operands=infer,
-        sharding_rule=_sharding_rule(loop, rows, arguments),
+        sharding_rule=_sharding_rule(arguments, kernel.results, inputs, outputs),
     )
     return function(np.frombuffer(digest, np.int32), *arguments)
 
 
-def _sharding_rule(loop, rows, arguments):
+def _sharding_rule(arguments, results, inputs, outputs):
     """Rows may be split, and nothing else."""
     others = []
 
@@ -305,8 +344,8 @@ def _sharding_rule(loop, rows, arguments):
         return ArrayMapping(*names)
 
     digest = jax.ShapeDtypeStruct((8,), jnp.int32)
-    operands = tuple(map(factors, (digest, *arguments), (None, *loop.row_axes)))
-    results = tuple(factors(a, row) for row, a in loop.results(rows))
+    operands = tuple(map(factors, (digest, *arguments), (None, *inputs)))
+    results = tuple(map(factors, results, outputs))
     return SdyShardingRule(operands, results, need_replication_factors=tuple(others))
 
 
@@ -314,12 +353,12 @@ def call(kernel: Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     """Run a kernel in an XLA program for a GPU; return its results."""
     sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), 1)
     sizes |= {"grid_x": kernel.blocks, "block_x": kernel.threads}
-    sizes |= {"shared_mem_bytes": layout.SHARED_MEMORY}
+    sizes |= {"shared_mem_bytes": kernel.shared}
     results = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
         *arguments,
         name="recurrence",
         kernel_type="ptx",
-        kernel_data=nvrtc.ptx(kernel.source),
+        kernel_data=nvrtc.ptx(kernel.source, kernel.architecture),
         # XLA reads these numbers as 64 bits.
         **{name: np.int64(size) for name, size in sizes.items()},
     )

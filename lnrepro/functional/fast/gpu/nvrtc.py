@@ -19,7 +19,7 @@ from lnrepro.functional.fast.kernels import NoKernel
 
 _SOURCE = pathlib.Path(__file__).parent / "source"
 _OLDEST_DRIVER = 12010  # Of PTX 8.1, which has all that is needed.
-_OPTIONS = [b"--std=c++17", b"--gpu-architecture=compute_90", b"-default-device"]
+_OPTIONS = [b"--std=c++17", b"-default-device"]
 # Exact division costs 7 % of a step (H200, T 300, B 32, H 240), and more exactness than
 # the products have is of no use.
 _OPTIONS += [b"--prec-div=false", b"--prec-sqrt=false", b"--ftz=true"]
@@ -33,12 +33,11 @@ def reason_against_device() -> str | None:
     if jax.default_backend() == "gpu":
         device = jax.local_devices()[0]
         capability = str(getattr(device, "compute_capability", "unknown"))
-        # Clusters came with 9.0 (Hopper). From 12.0 on, a block of the GPUs that there
-        # are has 99 KiB of shared memory in place of 227.
-        if not re.fullmatch(r"(9|10|11)\.\d", capability):
+        # Products of TF32 and bfloat16 came with 8.0 (Ampere).
+        if not re.fullmatch(r"([89]|1[0-2])\.\d", capability):
             return (
                 f"{device.device_kind} has compute capability {capability}, and the "
-                "kernel needs 9.0 (Hopper) to 11.0"
+                "kernel needs 8.0 (Ampere) to 12.1"
             )
         if 0 < driver.version() < _OLDEST_DRIVER:
             cuda = driver.version() / 1000
@@ -49,8 +48,12 @@ def reason_against_device() -> str | None:
 
 
 @functools.cache
-def ptx(source: str) -> str:
+def ptx(source: str, architecture: str) -> str:
     """Compile CUDA to PTX, once for all processes that share a cache.
+
+    Args:
+      source: in CUDA.
+      architecture: the oldest GPUs that run it, as "compute_90".
 
     Raises:
       NoKernel: NVRTC refuses it.
@@ -58,23 +61,24 @@ def ptx(source: str) -> str:
     headers = {
         name: (_SOURCE / name).read_bytes() for name in ("device.cuh", "parts.cuh")
     }
-    name = f"{_digest(source, headers)}.ptx"
+    options = [*_OPTIONS, f"--gpu-architecture={architecture}".encode()]
+    name = f"{_digest(source, headers, options)}.ptx"
     text = kept.read(name)
     if text is None:
-        text = _compiled(source, headers)
+        text = _compiled(source, headers, options)
         kept.write(name, text)
     return text
 
 
-def _digest(source, headers):
+def _digest(source, headers, options):
     version = (ctypes.c_int(), ctypes.c_int())
     library().nvrtcVersion(*map(ctypes.byref, version))
-    words = [source.encode(), *headers.values(), *_OPTIONS]
+    words = [source.encode(), *headers.values(), *options]
     words.append(f"{[v.value for v in version]}, {_ptx_version()}".encode())
     return hashlib.sha256(b"\0".join(words)).hexdigest()
 
 
-def _compiled(source, headers):
+def _compiled(source, headers, options):
     nvrtc, program = library(), ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(
         ctypes.byref(program),
@@ -85,8 +89,7 @@ def _compiled(source, headers):
         _strings(name.encode() for name in headers),
     )
     try:
-        options = _strings(_OPTIONS)
-        code = nvrtc.nvrtcCompileProgram(program, len(_OPTIONS), options)
+        code = nvrtc.nvrtcCompileProgram(program, len(options), _strings(options))
         if code:
             log = _text(nvrtc, program, "ProgramLog").strip() or f"error {code}"
             raise NoKernel(f"NVRTC: {log.splitlines()[0][:200]}")

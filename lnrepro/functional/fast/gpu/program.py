@@ -23,7 +23,7 @@ from lnrepro.functional.fast.kernels import NoKernel
 class Program(NamedTuple):
     """What a step computes, for any number of rows."""
 
-    rows: int  # B of the equations.
+    batch: tuple  # B of the equations, which may be more axes than one.
     units: int  # H.
     arguments: list[Argument]  # Those that the kernel reads.
     carries: list[int]  # Numbers of the leaves of the carry that change.
@@ -32,7 +32,7 @@ class Program(NamedTuple):
     start: list[list]
     carry: list[list]
     outputs: list[list]
-    # Shape and dtype of `carry`, and of `outputs` without the axis of time.
+    # Shape and dtype of a row of `carry`, and of `outputs` in a step.
     types: list[jax.ShapeDtypeStruct]
     inputs: list[Atom]
     products: list[Product]
@@ -62,11 +62,12 @@ def trace(parts: fission.Parts) -> Program:
     changing = [i for i, (old, new) in enumerate(pairs) if old is not new]
     carry = [parts.carry[i] for i in changing]
     shapes = [v.aval.shape for v in carry]
-    if not shapes or any(len(shape) != 2 for shape in shapes):
+    if len({shape[:-1] for shape in shapes}) != 1 or len(shapes[0]) < 2:
         raise NoKernel(f"a carry of the shapes {shapes}; it must be [B, H]")
     if not all(isinstance(n, int) for shape in shapes for n in shape):
         raise NoKernel("a size is symbolic")
-    tracer = Tracer(shapes[0][0], min(shape[1] for shape in shapes))
+    batch = shapes[0][:-1]
+    tracer = Tracer(batch, min(shape[-1] for shape in shapes))
     if tracer.units < 4:
         raise NoKernel(f"a carry of {tracer.units} units; at least 4 are needed")
     kinds = dict.fromkeys([*parts.constants, *parts.carry], "constant")
@@ -89,14 +90,17 @@ def trace(parts: fission.Parts) -> Program:
     inputs = [a for a in atoms if a.kind == "input"]
     read = {a.how.argument for a in inputs} | {p.weight for p in products}
     return Program(
-        tracer.rows,
+        batch,
         tracer.units,
         [a for a in arguments if a in read],
         changing,
         start,
         stored[: len(carry)],
         stored[len(carry) :],
-        [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in results],
+        [
+            jax.ShapeDtypeStruct(v.aval.shape[len(batch) :], v.aval.dtype)
+            for v in results
+        ],
         inputs,
         products,
         _rounds(atoms),

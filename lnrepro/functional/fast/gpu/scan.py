@@ -1,4 +1,4 @@
-"""A loop over steps as one CUDA kernel, for GPUs of compute capability 9 to 11.
+"""A loop over steps as one CUDA kernel, for GPUs from compute capability 8.0 on.
 
     before   what depends on the inputs of a step alone      XLA, all steps at once
     loop     what the next carry depends on                  one kernel
@@ -13,7 +13,7 @@ one kernel, forward and backward, around the unchanged `Cell.step`:
 
 A cluster of blocks has 8 or 16 rows of the batch and all units. The weights stay on
 chip, as operands of tensor cores. Sums over units and inputs of products travel between
-the blocks through distributed shared memory.
+the blocks through distributed shared memory. Before 9.0 a cluster is one block.
 
 On a CPU, where every thread is a fiber, values and gradients equal those of the scan:
 tests/functional/test_gpu.py.
@@ -23,7 +23,7 @@ Limits:
 - Products are those of TF32, which is the default of XLA on these GPUs, or of bfloat16.
 - Over a mesh of Auto axes, each device has a kernel of its rows. Arrays over Explicit
   axes are refused.
-- `jax.vmap` over rows is a larger batch. Over weights it is a loop of kernels.
+- `jax.vmap` over rows is a larger batch, over weights a larger grid of blocks.
 - A derivative of the kernel, for second derivatives, is that of a loop of XLA.
 - What `jax.export` writes, and what runs elsewhere, has a loop of XLA in its place.
 """

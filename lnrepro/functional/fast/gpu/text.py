@@ -8,7 +8,8 @@ differ.
 import math
 from collections.abc import Iterator
 
-from lnrepro.functional.fast.gpu.atoms import ELEMENTWISE, TYPES, Atom
+from lnrepro.functional.fast.gpu.atoms import ELEMENTWISE, TYPES, Atom, Place
+from lnrepro.functional.fast.gpu.fit import Fit
 from lnrepro.functional.fast.gpu.program import Program
 from lnrepro.functional.fast.kernels import NoKernel
 
@@ -20,9 +21,11 @@ constexpr int {constants}, EXCHANGES = {exchanges};
 struct Shared {{ {members} Sums sums; }};
 static_assert(sizeof(Shared) <= SHARED, "too large for shared memory");
 KERNEL recurrence({parameters}) {{
-  const int B = sizes[0], T = sizes[1];
+  const int B = sizes[0], T = sizes[1], clusters = (B + R - 1) / R;
+  const size_t group = cluster_id() / clusters;
+  {of_group}
   Shared& sm = shared<Shared>();
-  const int tid = thread_id(), row = cluster_id() * R + tid / 32;
+  const int tid = thread_id(), row = cluster_id() % clusters * R + tid / 32;
   const Thread me = {{tid, tid / 32, tid % 32, cluster_rank(), false}};
   const int unit = me.block * U + me.lane;
   const bool has_row = row < B;
@@ -48,12 +51,13 @@ KERNEL recurrence({parameters}) {{
 """
 
 
-def source(program: Program, constants: dict[str, int]) -> str:
+def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
     """Return the source of a kernel.
 
     Args:
       program: what a step computes.
       constants: {name: number}, those that source/parts.cuh asks for.
+      fits: where the weights of its products lie.
     """
     parameters = [
         f"const {TYPES[a.aval.dtype]}* __restrict__ a{a.number}"
@@ -63,18 +67,12 @@ def source(program: Program, constants: dict[str, int]) -> str:
     for i, a in enumerate(program.types):
         parameters.append(f"{TYPES[a.dtype]}* __restrict__ y{i}")
     exchanges = [exchange for r in program.rounds for exchange in r.sums]
-    is_single = sum(bool(r.sums or r.product) for r in program.rounds) == 1
     products, start, expected = [], [], []
-    registers, memory = "REGISTERS", "SHARED - (int)sizeof(Sums)"
-    for i, (weight, is_transposed, inputs) in enumerate(program.products):
-        count = weight.aval.size // (program.units**2 * len(inputs))
-        words = [TYPES[weight.aval.dtype], len(inputs), count, int(is_transposed)]
-        # Each product has an equal share of what those before it have left.
-        share = f"({memory}) / {len(program.products) - i}"
-        words += [1 + is_single, registers, share]
+    pairs = zip(program.products, fits, strict=True)
+    for i, ((weight, is_transposed, _), fit) in enumerate(pairs):
+        words = [TYPES[weight.aval.dtype], int(is_transposed), *fit.chunks]
+        words += [fit.buffers, fit.parts, *fit.groups]
         products.append(f"typedef Product<{', '.join(map(str, words))}> P{i};")
-        registers += f" - P{i}::USED"
-        memory += f" - (int)sizeof(P{i})"
         start.append(f"P{i}::Weights w{i}; P{i}::Local l{i};")
         start.append(f"sm.p{i}.start(w{i}, l{i}, a{weight.number}, me);")
         expected.append(f"sm.p{i}.expect_step(t);")
@@ -93,6 +91,7 @@ def source(program: Program, constants: dict[str, int]) -> str:
             line = _store(i, program.types[i], offset, a, is_units, "s")
             outputs.setdefault(a, []).append(line)
     sections = {
+        "of_group": _of_group(program),
         "products": products,
         "start": start,
         "expected": expected,
@@ -108,6 +107,18 @@ def source(program: Program, constants: dict[str, int]) -> str:
         parameters=", ".join(parameters),
         **{name: "\n    ".join(lines) for name, lines in sections.items()},
     )
+
+
+def _of_group(program):
+    """The statements that move pointers to what a group has for itself."""
+    places = {a.how.argument: a.how for a in program.inputs}
+    for i, a in enumerate(program.arguments, 2):
+        place = places.get(a) or Place(a, False, a.aval.size, 0)  # A weight.
+        size = "T * " * (a.what == "stack") + "B * " * place.has_row + str(place.size)
+        yield f"a{a.number} += sizes[{i}] * group * {size};"
+    for i, a in enumerate(program.types):
+        time = "T * " * (i >= len(program.start))
+        yield f"y{i} += group * {time}B * {math.prod(a.shape)};"
 
 
 def _rounds(program: Program, outputs: dict[Atom, list[str]]) -> Iterator[str]:
@@ -183,16 +194,16 @@ def _set(a, expression, prefix="v"):
     return f"{'EACH ' * a.per_unit}{_value(a, prefix)} = {expression};"
 
 
-def _offset(has_row, shape, offset, is_units, step):
+def _offset(has_row, size, offset, is_units, step):
     """Where an atom lies in memory at a step."""
     row = f"((size_t){step} * B + row)" if has_row else f"(size_t){step}"
     unit = " + unit + 32 * n" * is_units
-    return f"{row} * {math.prod(shape[has_row:])} + {offset}{unit}"
+    return f"{row} * {size} + {offset}{unit}"
 
 
 def _read(a, step):
-    argument, has_row, offset = a.how
-    at = _offset(has_row, argument.aval.shape, offset, a.per_unit, step)
+    argument, has_row, size, offset = a.how
+    at = _offset(has_row, size, offset, a.per_unit, step)
     conditions = ["has_row"] * has_row + ["me.has(n)"] * a.per_unit
     value = f"number(a{argument.number}[{at}])"
     if not conditions:
@@ -203,9 +214,8 @@ def _read(a, step):
 
 def _store(i, type, offset, a, is_units, step="0"):
     """The statement that stores an atom in result i."""
-    put = (
-        f"put(&y{i}[{_offset(True, type.shape, offset, is_units, step)}], {_value(a)});"
-    )
+    at = _offset(True, math.prod(type.shape), offset, is_units, step)
+    put = f"put(&y{i}[{at}], {_value(a)});"
     if is_units:
         return f"if (has_row) EACH if (me.has(n)) {put}"
     return f"if (has_row && me.block == 0 && me.lane == 0) {put}"

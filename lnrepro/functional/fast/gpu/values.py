@@ -42,14 +42,15 @@ class Tracer:
     """Evaluates equations on arrays of atoms.
 
     Attributes:
-      rows, units: B and H.
+      batch, units: B, which may be more axes than one, and H.
       atoms: all atoms, in an order in which they can be made.
       products: all products.
     """
 
-    def __init__(self, rows: int, units: int):
+    def __init__(self, batch: tuple, units: int):
         """Start with no atoms."""
-        self.rows, self.units = rows, units
+        self.batch, self.units = batch, units
+        self._axes, self._one = len(batch), (1,) * len(batch)
         self.atoms: list[Atom] = []
         self.products: list[Product] = []
         self._memo: dict[tuple, Atom] = {}
@@ -83,22 +84,22 @@ class Tracer:
             raise NoKernel(f"an array of {dtype}")
         # Where B is a multiple of H, a vector of constants could be either. A wrong
         # guess makes units meet others, which is refused.
-        has_row = shape[:1] == (self.rows,)
-        has_row = has_row and (value.what != "constant" or len(shape) == 2)
-        inner = shape[has_row:]
+        has_row = self._has_rows(shape)
+        has_row &= value.what != "constant" or len(shape) == self._axes + 1
+        inner = shape[self._axes * has_row :]
         codes = []
         for offset, size in self._chunks(inner):
-            place = Place(value, has_row, offset)
+            place = Place(value, has_row, math.prod(inner), offset)
             atom = self._new("input", place, type=TYPES[dtype], per_unit=size > 1)
             codes.append(self._codes(atom))
-        return Array(np.concatenate(codes).reshape((1,) * has_row + inner), shape)
+        return Array(np.concatenate(codes).reshape(self._one * has_row + inner), shape)
 
     def stored(self, a: Array) -> Iterator[tuple[int, Atom, bool]]:
         """Yield (offset, atom, whether it stands for H units) of an array in memory."""
-        if a.shape[:1] != (self.rows,):
+        if not self._has_rows(a.shape):
             raise NoKernel(f"a result {a.shape} without the batch")
         codes = self._one_row(a).codes.ravel()
-        for offset, size in self._chunks(a.shape[1:]):
+        for offset, size in self._chunks(a.shape[self._axes :]):
             part = codes[offset : offset + size]
             atom = self.atoms[part[0] // (self.units + 1)]
             if atom.per_unit > (size > 1) or (part != self._codes(atom)).any():
@@ -142,7 +143,7 @@ class Tracer:
         codes = [a.codes for a in arrays]
         is_row = codes[0].shape != arrays[0].shape
         shapes = [v.aval.shape for v in e.outvars]
-        if is_row and any(shape[:1] != (self.rows,) for shape in shapes):
+        if is_row and not all(map(self._has_rows, shapes)):
             raise NoKernel(f"{name} along the batch")
         moved = self._moved(name, codes, is_row, **e.params)
         return list(map(Array, moved, shapes))
@@ -187,11 +188,15 @@ class Tracer:
 
     def _one_row(self, a):
         """An array with size 1 along the batch, if it has one."""
-        if a.shape[:1] != (self.rows,):
+        if not self._has_rows(a.shape):
             return a
-        if (a.codes != a.codes[:1]).any():
+        first = a.codes[tuple(slice(n) for n in self._one)]
+        if (a.codes != first).any():
             raise NoKernel("constants that differ between the rows")
-        return Array(a.codes[:1], a.shape)
+        return Array(first, a.shape)
+
+    def _has_rows(self, shape):
+        return tuple(shape[: self._axes]) == self.batch
 
     def _power(self, exponent, type, arrays, shape):
         """An integer power by products."""
@@ -234,11 +239,11 @@ class Tracer:
             raise NoKernel(
                 "products of a precision other than 'default' and 'tensorfloat32'"
             )
-        shapes = [v.aval.shape for v in e.invars]
+        shapes, axes = [v.aval.shape for v in e.invars], self._axes
         is_weight = isinstance(weight, Argument) and weight.what == "constant"
         is_weight = is_weight and len(shapes[1]) == 2 and weight.aval.dtype in TYPES
         is_weight = is_weight and not any(n % self.units for n in shapes[1])
-        if not is_weight or any(batch) or len(shapes[0]) != 2 or tuple(of_a) != (1,):
+        if not is_weight or any(batch) or (len(shapes[0]), *of_a) != (axes + 1, axes):
             raise NoKernel(
                 f"a product of {shapes[0]} and {shapes[1]}; it must be one of [B, K] "
                 "and a weight [K, N], where H divides K and N"
@@ -247,15 +252,15 @@ class Tracer:
         number, out = len(self.products), e.outvars[0].aval
         self.products.append(Product(weight, tuple(of_weight) == (1,), inputs))
         codes = []
-        for chunk in range(out.shape[1] // self.units):
+        for chunk in range(out.shape[-1] // self.units):
             atom = self._new("product", (number, chunk), inputs, per_unit=True)
             # Sums of narrow numbers are in float32, and are rounded.
             atom = self._operate("copy", TYPES[out.dtype], atom)
             codes.append(self._codes(atom))
-        return Array(np.concatenate(codes)[None], out.shape)
+        return Array(np.concatenate(codes).reshape(*self._one, -1), out.shape)
 
     def _reduce_sum(self, a, axes, shape):
-        if 0 in axes and a.codes.shape != a.shape:
+        if min(axes) < self._axes and a.codes.shape != a.shape:
             raise NoKernel("a sum over the batch")
         codes = np.moveaxis(a.codes, axes, range(-len(axes), 0))
         sizes = codes.shape[: len(shape)]
@@ -289,18 +294,19 @@ class Tracer:
         match name:
             case "broadcast_in_dim":
                 shape, axes = params["shape"], params["broadcast_dimensions"]
-                if is_row and axes[0] != 0:
+                if is_row and axes[: self._axes] != tuple(range(self._axes)):
                     raise NoKernel("a broadcast of the batch axis")
                 sizes = [1] * len(shape)
                 for size, axis in zip(first.shape, axes, strict=True):
                     sizes[axis] = size
                 # Equal rows are kept once, as those of the batch are.
-                if shape[:1] == (self.rows,) and sizes[0] == 1:
-                    shape = (1, *shape[1:])
+                if self._has_rows(shape) and set(sizes[: self._axes]) == {1}:
+                    shape = (*self._one, *shape[self._axes :])
                 return [np.broadcast_to(first.reshape(sizes), shape)]
             case "reshape":
                 sizes = params["new_sizes"]
-                return [first.reshape((1, *sizes[1:]) if is_row else sizes)]
+                shape = (*self._one, *sizes[self._axes :]) if is_row else sizes
+                return [first.reshape(shape)]
             case "slice":
                 starts, limits = params["start_indices"], params["limit_indices"]
                 steps = params["strides"] or (1,) * len(starts)

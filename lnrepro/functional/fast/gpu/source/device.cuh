@@ -4,13 +4,11 @@ typedef unsigned long long u64;
 typedef u64 Barrier;
 struct bf16 { unsigned short bits; };
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
-constexpr int larger(int a, int b) { return a > b ? a : b; }
 #define DEV __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define UNROLL_2 _Pragma("unroll 2")
 #define NO_UNROLL _Pragma("unroll 1")
-#define KERNEL \
-  extern "C" __global__ void __cluster_dims__(C, 1, 1) __launch_bounds__(32 * R, 1)
+#define KERNEL extern "C" __global__ void CLUSTER __launch_bounds__(32 * R, 1)
 
 template <class S> DEV S& shared() {
   extern __shared__ __align__(128) unsigned char raw[];
@@ -21,16 +19,19 @@ DEV int cluster_rank() { return blockIdx.x % C; }
 DEV int cluster_id() { return blockIdx.x / C; }
 DEV void block_sync() { __syncthreads(); }
 DEV void warp_sync() { __syncwarp(); }
-DEV void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-}
 DEV float shuffle(float v, int from) { return __shfl_sync(~0u, v, from); }
 DEV float warp_sum(float v) {
   for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
   return v;
 }
 
+// A cluster of one block is compiled for 8.0, where there are no others.
+#if __CUDA_ARCH__ >= 900
+#define CLUSTER __cluster_dims__(C, 1, 1)
+DEV void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
 // Addresses in the shared memory of this block, and of another one of the cluster.
 DEV u32 local(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 DEV u32 remote(const void* p, int rank) {
@@ -72,6 +73,15 @@ DEV void send(void* to, Barrier* b, int rank, float4 v) {
                "{%1, %2, %3, %4}, [%5];" ::"r"(remote(to, rank)), "f"(v.x), "f"(v.y),
                "f"(v.z), "f"(v.w), "r"(remote(b, rank)) : "memory");
 }
+#else
+#define CLUSTER
+// Threads of a warp tell each other what they have stored.
+DEV void cluster_sync() { __syncthreads(); }
+DEV void init(Barrier*) {}
+DEV void expect(Barrier*, u32) {}
+DEV bool wait(Barrier*, int) { __syncwarp(); return true; }
+DEV void send(void* to, Barrier*, int, float4 v) { *(float4*)to = v; }
+#endif
 
 DEV float number_of_bits(u32 bits) { return __uint_as_float(bits); }
 DEV float tf32(float v) {

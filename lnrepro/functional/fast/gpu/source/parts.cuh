@@ -24,36 +24,23 @@ struct Thread {
 //   GI <= GO: all blocks get the whole input, and compute the columns of their units
 //   GI > GO (SCATTER), as backward: a block multiplies its own units of the input for all
 //     columns, and sends parts of the result to the blocks whose units they are
+// A block that is alone in its cluster has both (LOCAL), and nothing travels.
 // WM x WK warps share the work: WM parts of the columns, WK of the sum. A warp's part of
 // the sum is PW groups of 16 terms, whose weights lie
-//   KR in registers, of which a thread has so many for weights
-//   KS in shared memory, of which so many bytes are left
-//   the others in the memory of the thread, in the order of use: they are read through
-//     the L2 cache in every step
-// TRANSPOSED: whether the weight is [GO H, GI H]. BUFFERS of what arrives: 2 where no
-// other exchange tells that all have read it.
-template <class W, int GI, int GO, bool TRANSPOSED, int BUFFERS, int REGISTERS, int BYTES>
+//   KR in registers
+//   KS in shared memory
+//   KL in the memory of the thread, in the order of use: they are read through the L2
+//     cache in every step
+// TRANSPOSED: whether the weight is [GO H, GI H]. BUFFERS of what arrives. fit.py chooses
+// these numbers.
+template <class W, bool TRANSPOSED, int GI, int GO, int BUFFERS, int WM, int KR, int KS,
+          int KL>
 struct Product {
-  static constexpr bool SCATTER = GI > GO;
-  static constexpr int COLS = (SCATTER ? C : 1) * GO * UP;
-  static constexpr int K = (SCATTER ? 1 : C) * GI * UP, MT = (COLS + 15) / 16;
-  static constexpr int columns(int wm) { return (MT + wm - 1) / wm; }
-  static constexpr int groups(int wm) {
-    return (K + 16 * (WARPS / wm) - 1) / (16 * (WARPS / wm));
-  }
-  // The fewest products of a warp, then the least traffic to shared memory: WM warps read
-  // the same input, and WK warps write and read parts of the result. Those parts take at
-  // most half of the shared memory.
-  static constexpr int best() {
-    int best = WARPS;
-    for (int wm = WARPS / 2; wm && 128 * R * MT * (WARPS / wm) <= BYTES; wm /= 2) {
-      int more = columns(wm) * groups(wm) - columns(best) * groups(best);
-      int traffic = (wm - best) * K + (WARPS / wm - WARPS / best) * 32 * MT;
-      if (more < 0 || (more == 0 && traffic < 0)) best = wm;
-    }
-    return best;
-  }
-  static constexpr int WM = best(), WK = WARPS / WM, MW = columns(WM), PW = groups(WM);
+  static constexpr bool SCATTER = C > 1 && GI > GO, LOCAL = SCATTER || C == 1;
+  static constexpr int COLS = (SCATTER ? C : 1) * GO * UP, K = (LOCAL ? 1 : C) * GI * UP;
+  static constexpr int MT = (COLS + 15) / 16, MW = (MT + WM - 1) / WM, WK = WARPS / WM;
+  static constexpr int PW = KR + KS + KL;
+  static_assert(PW == (K + 16 * WK - 1) / (16 * WK), "groups are left out");
   // Fragments of a group: one of bfloat16, which multiplies 16 terms, or two of TF32.
   static constexpr int S = sizeof(W) == 2 ? 1 : 2, F = S * MW;
   // Rows start in other banks of shared memory.
@@ -61,18 +48,13 @@ struct Product {
   static constexpr int LDP = (MT * 16 + 31) / 32 * 32 + 4;
   static constexpr int PARTS = SCATTER ? BUFFERS : 1, INS = SCATTER ? 1 : BUFFERS;
   static constexpr int ARRIVES = R * C * (SCATTER ? GO : GI) * UP * 4;   // bytes a step
-  static constexpr int KR = smaller(PW, REGISTERS / (4 * F)), USED = 4 * F * KR;
-  static constexpr int OF_GROUP = F * WARPS * 32 * 16, OTHER =
-      4 * R * (INS * LDI + WK * LDP + PARTS * (SCATTER ? C : 1) * GO * UP) + 640;
-  static constexpr int KS = smaller(PW - KR, larger(0, (BYTES - OTHER) / OF_GROUP));
-  static constexpr int KL = PW - KR - KS;
   typedef float4 Weights[KR > 0 ? KR : 1][F];
   typedef float4 Local[KL > 0 ? KL : 1][F];
 
   float4 w[KS > 0 ? KS * F * WARPS : 1][32];
   alignas(16) float in[INS][R][LDI];
   alignas(16) float p[WK][R][LDP];
-  alignas(16) float part[PARTS][SCATTER ? C : 1][R][GO * UP];
+  alignas(16) float part[PARTS][SCATTER ? C : 1][R][SCATTER ? GO * UP : 4];
   alignas(8) Barrier bar[BUFFERS];
 
   // Of a column and a term, in the order in which the input and the result are here.
@@ -118,7 +100,7 @@ struct Product {
     EACH {
       int u = me.lane + 32 * n, part = me.lane % 8;
       float a = me.has(n) ? S == 1 ? v[n] : tf32(v[n]) : 0.f;
-      if (SCATTER) {
+      if (LOCAL) {
         if (u < UP) in[0][me.warp][chunk * UP + u] = a;
         continue;
       }
@@ -133,7 +115,7 @@ struct Product {
   }
 
   DEV void multiply(int t, const Weights& wr, const Local& wl, const Thread& me) {
-    if (SCATTER) block_sync();
+    if (LOCAL) block_sync();
     else me.wait(&bar[t % BUFFERS], t / BUFFERS & 1);
     int wm = me.warp % WM, wk = me.warp / WM, g = me.lane / 4, t4 = me.lane % 4;
     constexpr int TILES = R / 8;   // of 8 rows
