@@ -1,0 +1,81 @@
+"""Draw the pictures of PPO on the T-maze from the kept curves.
+
+    python -m scripts.paper.ppo
+
+writes ppo_norms.png and recurrent_ppo.png of docs/pictures. Lines are medians over
+seeds, bands are their range.
+"""
+
+import csv
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from lnrepro.engine.command_line import Parser
+from lnrepro.errors import ended
+from scripts.paper import plot
+from scripts.paper.claims import NORMS
+from scripts.paper.style import LOOKS
+
+PICTURES = pathlib.Path(__file__).resolve().parents[2] / "docs/pictures"
+SETTINGS = {"xlabel": "environment steps", "ylabel": "return", "ylim": (0, 1.05)}
+# Of two arms, one is right.
+GUESSING = {"guessing": 0.5}
+
+
+def norms() -> list[plot.Subplot]:
+    """Return a panel for each learning rate of ppo_norms.csv, with a line a norm."""
+    curves: dict[str, dict[str, dict[str, list]]] = {}
+    with open(PICTURES / "ppo_norms.csv", encoding="utf-8") as file:
+        for norm, rate, seed, step, reward in list(csv.reader(file))[1:]:
+            seeds = curves.setdefault(rate, {}).setdefault(norm, {})
+            seeds.setdefault(seed, []).append((float(step), float(reward)))
+    panels = []
+    for rate in sorted(curves, key=float):
+        lines = [
+            _line(NORMS[norm], norm, list(curves[rate][norm].values()))
+            for norm in ("none", "layer", "rms")
+        ]
+        settings = {**SETTINGS, "title": f"learning rate {float(rate):g}"}
+        panels.append(plot.Subplot(lines, settings, GUESSING))
+    return panels
+
+
+def memory() -> plot.Subplot:
+    """Return the panel of runs with an LN-GRU and without memory."""
+    lines = []
+    for name, label, look in (
+        ("gru", "LN-GRU", "layer"),
+        ("none", "no memory", "none"),
+    ):
+        files = sorted((PICTURES / "recurrent_ppo").glob(f"{name}-*.csv"))
+        runs = [np.loadtxt(file, delimiter=",", skiprows=1) for file in files]
+        lines.append(_line(label, look, runs))
+    return plot.Subplot(lines, SETTINGS, GUESSING)
+
+
+def _line(label, look, runs: Sequence):
+    curves = np.array(runs)
+    returns, (colour, style) = curves[..., 1], LOOKS[look]
+    low, high = returns.min(0), returns.max(0)
+    middle = np.median(returns, axis=0)
+    return plot.Line(label, curves[0, :, 0], middle, low, high, colour, style)
+
+
+def main(argv: list[str]) -> None:
+    """Draw both pictures.
+
+    Raises:
+      UserError: a wrong flag.
+    """
+    Parser(prog="python -m scripts.paper.ppo", description=__doc__).parse_args(argv)
+    plot.draw(norms(), PICTURES / "ppo_norms", columns=2)
+    plot.draw([memory()], PICTURES / "recurrent_ppo")
+    for name in ("ppo_norms", "recurrent_ppo"):
+        # Pages show the PNG.
+        (PICTURES / f"{name}.svg").unlink()
+
+
+if __name__ == "__main__":
+    ended(main, "drawing PPO")
