@@ -20,6 +20,7 @@ from jax import export
 from jax.sharding import AxisType, PartitionSpec
 
 from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
+from lnrepro.flax_modules import cast
 from lnrepro.functional import (
     DreamerGRUCell,
     GRUCell,
@@ -212,6 +213,46 @@ def test_bfloat16_weights_have_float32_carries(on_cpu):
     assert dtypes(found) == dtypes(expected)
     wide = functools.partial(jax.tree.map, lambda a: np.asarray(a, np.float32))
     same(wide(found), wide(expected), 0.1)
+
+
+@pytest.mark.slow
+def test_bfloat16_products_are_as_exact_as_those_of_the_scan(on_cpu):
+    """Of float32 parameters, as modules with dtype=bfloat16 have them."""
+    on_cpu(seed=0)
+
+    def gradients(options, dtype):
+        def loss(params, x):
+            x, params = cast(dtype, x, params)
+            outputs = unroll(LSTM, params, x, options=options).outputs
+            return jnp.sum(jnp.sin(outputs.astype(params["bias"].dtype)))
+
+        return jax.jit(jax.grad(loss, (0, 1)))
+
+    kernel, scan, exact = (
+        gradients(options, dtype)
+        for options, dtype in (
+            (KERNEL, jnp.bfloat16),
+            (SCAN, jnp.bfloat16),
+            (SCAN, None),
+        )
+    )
+
+    def error(found, exact):
+        pairs = list(zip(*map(jax.tree.leaves, (found, exact)), strict=True))
+        size = sum(np.sum(b**2) for _, b in pairs)
+        return float(np.sqrt(sum(np.sum((a - b) ** 2) for a, b in pairs) / size))
+
+    errors = []
+    for seed in range(4):
+        key, data = jax.random.split(jax.random.key(seed))
+        arguments = LSTM.init(key, D), jax.random.normal(data, (B, 20, D))
+        wide = jax.tree.map(lambda a: np.asarray(a, np.float64), arguments)
+        with jax.enable_x64(True):
+            wide = jax.tree.map(np.asarray, exact(*wide))
+        errors.append([error(f(*arguments), wide) for f in (kernel, scan)])
+    of_kernel, of_scan = np.mean(errors, 0)
+    # They round differently, and neither is better.
+    assert 0.02 < of_kernel < 1.04 * of_scan
 
 
 @pytest.mark.slow

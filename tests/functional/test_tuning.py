@@ -50,6 +50,9 @@ def gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(tuning, "_known", {})
     monkeypatch.setattr(kept, "folder", lambda: tmp_path / "kernels")
     monkeypatch.setattr(measure, "milliseconds", lambda program, values: next(times))
+    # A busy machine compiles slowly.
+    monkeypatch.setattr(measure, "SECONDS", 200.0)
+    monkeypatch.setattr(measure, "COMPILERS", 100.0)
 
 
 def problem(cell=CELL, rows=B, steps=T):
@@ -135,6 +138,7 @@ END = threading.Event()
     ids=["slow", "wrong", "refused", "endless"],
 )
 def test_a_kernel_with_a_fault_gives_the_scan(fault, reason, gpu, monkeypatch):
+    END.clear()
     run = launch.Loop.in_xla
     monkeypatch.setattr(launch.Loop, "in_xla", lambda *a: fault(run(*a)))
     monkeypatch.setattr(measure, "milliseconds", lambda program, values: 1.0)
@@ -160,8 +164,6 @@ def test_fibers_compute_what_the_scan_does(gpu, monkeypatch):
     made = []
     monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(0, made))
     monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
-    monkeypatch.setattr(measure, "SECONDS", 100.0)
-    monkeypatch.setattr(measure, "COMPILERS", 90.0)
     cell = SimpleCell(8, "layer")
     assert runs(functools.partial(jax.grad(loss), cell=cell), *problem(cell)) == [
         "kernel",
