@@ -7,6 +7,7 @@ larger and "time" is below 1.
 """
 
 import argparse
+import importlib.util
 from collections.abc import Callable
 
 import jax
@@ -23,15 +24,17 @@ CELLS: dict[str, Callable[[int], functional.Cell]] = {
     "LN-LSTM": lambda units: functional.LSTMCell(units, "layer"),
     "LN-GRU": lambda units: functional.GRUCell(units, "layer"),
     "LSTM": lambda units: functional.LSTMCell(units, "none"),
+    "GRU": lambda units: functional.GRUCell(units, "none"),
 }
 WAYS = {"scan": "off", "kernel": "on"}
 SHAPES = cells.SHAPES | {
     "ppo": Shape(steps=128, batch=64, features=64, units=64),
     "rl": Shape(steps=64, batch=1024, features=256, units=256),
-    # That of TorchRL's own benchmark.
-    "torchrl": Shape(steps=128, batch=128, features=256, units=256),
+    # That of TorchRL's benchmarks/test_rnn_reset_backends_benchmark.py.
+    "torchrl": Shape(steps=128, batch=128, features=32, units=256, resets=0.03),
 }
-PEERS = ("Flax", "cuDNN")
+# Flax, and cuDNN of JAX, know no resets. TorchRL has no norms.
+PEERS = ("Flax", "cuDNN", "TorchRL", "TorchRL cuDNN")
 # Of each way: microseconds of a step of the sequence, forward and in a training step;
 # temporary memory; time to compile; the largest error of a gradient, over its largest
 # entry.
@@ -45,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shapes", nargs="+", choices=tuple(SHAPES), default=shapes)
     add("--cells", nargs="+", choices=tuple(CELLS), default=list(CELLS))
     add("--chunk", type=int, help="steps of a backward pass that are one kernel")
-    add("--peers", action="store_true", help="measure Flax, and cuDNN on a GPU")
+    add(
+        "--peers",
+        action="store_true",
+        help="measure Flax, on a GPU also cuDNN and TorchRL",
+    )
     cells.add_timing_arguments(parser)
     records.add_json_flag(parser)
 
@@ -64,6 +71,8 @@ def main(args: argparse.Namespace) -> int:
     columns = [f"{way}: {what}" for way in WAYS for what in MEASURED]
     columns += [f"{peer}: us training" for peer in PEERS] if args.peers else []
     print(f"kernel and scan, {records.where()}\n")
+    if args.peers and not has_torchrl():
+        print("TorchRL is not installed, and not measured: pip install torchrl\n")
     print(md.head(("shape", "cell", *columns, "time")))
     table, ratios = {}, {}
     for shape in args.shapes:
@@ -125,10 +134,19 @@ def compare(name: str, shape: Shape, args: argparse.Namespace) -> list[float | N
 
 
 def peers(name: str, shape: Shape) -> dict[str, layers.Measured]:
-    """Return Flax's cell with the same norm, and cuDNN's LSTM, which has none."""
+    """Return Flax's cell with the same norm, and others without one."""
     compared = cells.CELLS["gru" if "GRU" in name else "lstm"]
     flax = compared.flax if name.startswith("LN") else compared.flax_plain
     made = {"Flax": layers.flax(flax, shape)}
     if "LSTM" in name and jax.default_backend() == "gpu":
         made["cuDNN"] = layers.cudnn_lstm(shape)
+    if jax.default_backend() == "gpu" and has_torchrl():
+        kind = "gru" if "GRU" in name else "lstm"
+        made["TorchRL"] = layers.torchrl(kind, shape, "triton")
+        made["TorchRL cuDNN"] = layers.torchrl(kind, shape, "pad")
     return made
+
+
+def has_torchrl() -> bool:
+    """Return whether TorchRL is installed."""
+    return importlib.util.find_spec("torchrl") is not None

@@ -14,12 +14,13 @@ from lnrepro import functional
 
 
 class Shape(NamedTuple):
-    """The sizes of a benchmark: T, B, D and H."""
+    """The sizes of a benchmark: T, B, D and H, and how often a sequence starts anew."""
 
     steps: int
     batch: int
     features: int
     units: int
+    resets: float = 0.0
 
 
 class Measured(NamedTuple):
@@ -80,9 +81,15 @@ def ours(
 ) -> Measured:
     """Return the gradient of `functional.unroll` of a cell."""
     params = cell.init(jax.random.key(2), shape.features)
+    resets = None
+    if shape.resets:
+        sizes = shape.steps, shape.batch
+        resets = jax.random.bernoulli(jax.random.key(3), shape.resets, sizes)
 
     def apply(params, x):
-        result = functional.unroll(cell, params, x, time_major=True, options=options)
+        result = functional.unroll(
+            cell, params, x, resets=resets, time_major=True, options=options
+        )
         return result.outputs
 
     return gradient(apply, params, shape)
@@ -153,6 +160,46 @@ def torch(name: str, shape: Shape) -> Measured | None:
             torch.cuda.synchronize()
 
     return Measured(call, wait)
+
+
+def torchrl(name: str, shape: Shape, backend: str) -> Measured:
+    """Return that of TorchRL's LSTM or GRU module on a GPU.
+
+    Args:
+      name: "lstm" or "gru".
+      shape: the sizes.
+      backend: "triton", or "pad", which is cuDNN's.
+    """
+    import torch
+    from tensordict import TensorDict
+    from torchrl import modules
+
+    # JAX uses TF32 by default.
+    torch.set_float32_matmul_precision("high")
+    torch.set_default_device("cuda")
+    states = ["c", "h"] if name == "lstm" else ["h"]
+    module_class = modules.LSTMModule if name == "lstm" else modules.GRUModule
+    module = module_class(
+        input_size=shape.features,
+        hidden_size=shape.units,
+        in_keys=["x", *states],
+        out_keys=["y", *(("next", state) for state in states)],
+        recurrent_backend=backend,
+        default_recurrent_mode=True,
+        device="cuda",
+    )
+    sizes = shape.batch, shape.steps
+    x = torch.randn(*sizes, shape.features, requires_grad=True)
+    w = torch.randn(*sizes, shape.units)
+    data = {"x": x, "is_init": torch.rand(*sizes, 1) < shape.resets}
+    # Of each step, the carry that a reset at this step would start with.
+    data |= {state: torch.zeros(*sizes, 1, shape.units) for state in states}
+
+    def call():
+        loss = (module(TensorDict(data, sizes))["y"] * w).sum()
+        return torch.autograd.grad(loss, [x, *module.parameters()])
+
+    return Measured(call, lambda result: torch.cuda.synchronize())
 
 
 class LayerNormLSTMCell(nn.RNNCellBase):

@@ -47,9 +47,9 @@ def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch):
+def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch, capsys):
     """By the kernel of GPUs, which runs on this CPU."""
-    monkeypatch.setitem(kernels.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
+    monkeypatch.setitem(kernels.SHAPES, "draw", cells.Shape(4, 2, 3, 8, resets=0.5))
     monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
     monkeypatch.setattr(nvrtc, "ptx", lambda *words: "")
     monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
@@ -57,6 +57,7 @@ def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch):
     path = tmp_path / "kernels.json"
     flags = ["--shapes", "draw", "--cells", "LN-GRU", "--rounds", "1", "--seconds", "0"]
     flags.append("--peers")
+    monkeypatch.setattr(kernels, "has_torchrl", lambda: False)
     with platform.tracing_for("gpu"):
         bench.main(["kernels", *flags, "--json", str(path)])
     numbers = json.loads(path.read_text())["details"]["draw, LN-GRU"]
@@ -65,6 +66,7 @@ def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch):
         assert numbers[f"{way}: us training"] > 0
     assert numbers["Flax: us training"] > 0
     assert numbers["cuDNN: us training"] is None
+    assert "TorchRL is not installed" in capsys.readouterr().out
     monkeypatch.undo()
     with refused("none for a CPU"):
         bench.main(["kernels", *flags])
