@@ -73,6 +73,7 @@ EXCEPTIONS = {
     ("lnrepro/functional/fast/gpu/atoms.py", "numpy"),
     ("lnrepro/functional/fast/gpu/values.py", "numpy"),
     ("lnrepro/functional/fast/gpu/launch.py", "numpy"),
+    ("lnrepro/functional/fast/gpu/partition.py", "numpy"),
     ("lnrepro/functional/fast/measure.py", "numpy"),
 }
 

@@ -661,6 +661,39 @@ def test_a_norm_has_one_exchange(cell, norms, hopper, monkeypatch):
     assert f"EXCHANGES = {norms};" in sources[0]
 
 
+@pytest.mark.parametrize(
+    ("units", "rows", "gpu", "layouts"),
+    [
+        (256, 128, None, [(8, 16), (4, 8), (8, 8)]),
+        (64, 64, None, [(2, 8), (1, 8)]),
+        (64, 64, "sm_89", [(1, 8)]),
+        (64, 2000, "sm_89", [(1, 16), (1, 8)]),
+    ],
+)
+def test_a_few_layouts_are_candidates(units, rows, gpu, layouts, hopper, monkeypatch):
+    """The first is the one to take without a measurement."""
+    found, candidates = [], layout.candidates
+    if gpu:
+        monkeypatch.setattr(layout, "device", lambda: gpu_programs.GPUS[gpu])
+
+    def seen(*sizes):
+        found.append(candidates(*sizes))
+        return found[-1]
+
+    monkeypatch.setattr(layout, "candidates", seen)
+    text_of(LSTMCell(units), shape=(rows, T, D))
+    assert found[0] == layouts
+
+
+def test_many_seeds_are_no_reason_against_a_kernel(hopper):
+    """That one may have a kernel was said before `vmap`."""
+    cell = LSTMCell(400, "layer")
+    params, x, _ = problem(cell, batch=1)
+    many = jax.tree.map(lambda a: jnp.stack([a] * 100), params)
+    function = jax.vmap(lambda params: unroll(cell, params, x, options=KERNEL).outputs)
+    assert jax.eval_shape(function, many).shape == (100, 1, T, 400)
+
+
 @pytest.mark.parametrize("cell", [SimpleCell(800), GRUCell(520)], ids=["800", "520"])
 def test_a_lane_may_have_more_than_two_units(cell, hopper):
     assert "recurrence_kernel" in text_of(cell)

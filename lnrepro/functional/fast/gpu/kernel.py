@@ -106,41 +106,48 @@ def candidates(
 
     Returns:
       The layout to take without a measurement, and others by their estimated time.
+    """
+    times = _estimates(program, rows, groups)
+    usual, least = _usual(program, rows, groups, device()), min(times.values())
+    near = [layout for layout in times if times[layout] <= 1.5 * least]
+    return sorted(near, key=lambda layout: (layout != usual, times[layout]))[:3]
+
+
+def check(program: Program, rows: int) -> None:
+    """Check that a kernel may be faster than the loop of XLA.
 
     Raises:
-      NoKernel: the loop of XLA is faster than all, or they do not fit on chip.
+      NoKernel: it is not, since its weights are too large.
     """
-    gpu = device()
-    usual = _usual(program, rows, groups, gpu)
-    estimates = {}
-    for blocks in [c for c in CLUSTERS if c <= usual.blocks and gpu.at_once(c) > 0]:
+    times = _estimates(program, rows, groups=1)
+    if not times:
+        raise NoKernel(f"{device().shared // 1024} KiB of shared memory are too few")
+    # Half of a training step of XLA's loop takes 15 to 63 us (LN-LSTM, seven shapes,
+    # H200), of which this is two thirds to nine tenths.
+    of_loop = 10 + 2e-4 * rows * program.units
+    if min(times.values()) > of_loop:
+        raise NoKernel(
+            f"its weights: a step would take {min(times.values()):.0f} us, most of it "
+            f"to read them, and one of XLA's loop {of_loop:.0f}"
+        )
+
+
+def _estimates(program, rows, groups):
+    """{layout: microseconds of a step} of all layouts that fit on the GPU."""
+    gpu, times = device(), {}
+    most = _usual(program, rows, groups, gpu).blocks
+    for blocks in [c for c in CLUSTERS if c <= most and gpu.at_once(c) > 0]:
         # The last block has units too.
         if (blocks - 1) * Layout(blocks, 8).units(program) >= program.units:
             continue
         # More rows of a cluster gain where not all clusters run at once.
         many = groups * -(-rows // 8) > gpu.at_once(blocks)
         for layout in (Layout(blocks, 8), Layout(blocks, 16))[: 1 + many]:
-            fitted = fits(program, layout, gpu.shared)
-            if fitted:
+            if fitted := fits(program, layout, gpu.shared):
                 clusters = groups * -(-rows // layout.rows)
                 time = _microseconds(program, layout, fitted, clusters, gpu)
-                estimates[layout] = time
-    if not estimates:
-        raise NoKernel(f"{gpu.shared // 1024} KiB of shared memory are too few")
-    order = sorted(estimates, key=estimates.__getitem__)
-    least = estimates[order[0]]
-    # Half of a training step of XLA's loop takes 15 to 63 us (LN-LSTM, seven shapes,
-    # H200), of which this is two thirds to nine tenths.
-    of_loop = 10 + 2e-4 * groups * rows * program.units
-    if least > of_loop:
-        raise NoKernel(
-            f"its weights: a step would take {least:.0f} us, most of it to read them, "
-            f"and one of XLA's loop {of_loop:.0f}"
-        )
-    order = [a for a in order if estimates[a] <= min(of_loop, 1.5 * least)]
-    if estimates.get(usual, of_loop) < of_loop:
-        order = list(dict.fromkeys([usual, *order]))
-    return order[:3]
+                times[layout] = time
+    return times
 
 
 def _usual(program, rows, groups, gpu):

@@ -8,7 +8,6 @@ So a program that is traced in a process with a GPU runs elsewhere too.
 """
 
 import functools
-import hashlib
 import math
 from collections.abc import Sequence
 
@@ -18,11 +17,6 @@ import numpy as np
 
 # No public name says that a rule reads the devices of a program.
 from jax._src.dispatch import prim_requires_devices_during_lowering as needs_devices
-from jax.experimental.custom_partitioning import (
-    ArrayMapping,
-    SdyShardingRule,
-    custom_partitioning,
-)
 from jax.extend import core
 from jax.interpreters import batching, mlir
 from jax.sharding import NamedSharding
@@ -30,7 +24,7 @@ from jax.sharding import PartitionSpec as P
 
 from lnrepro.functional.fast import fission, kernels
 from lnrepro.functional.fast.gpu import kernel as layout
-from lnrepro.functional.fast.gpu import nvrtc
+from lnrepro.functional.fast.gpu import nvrtc, partition
 from lnrepro.functional.fast.gpu.kernel import Kernel
 from lnrepro.functional.fast.gpu.program import trace
 
@@ -70,6 +64,7 @@ class Loop:
         self.row_axes = [axes.get(i) for i in range(len(names))]
         self.is_read = [i in read for i in range(len(names))]
         self.rows = math.prod(self.program.batch)
+        layout.check(self.program, self.rows)
         kernel = self.kernel(self.rows)
         nvrtc.ptx(kernel.source, kernel.architecture)
         # Equal loops are one program of XLA, also where each is traced anew.
@@ -289,64 +284,23 @@ def _in_kernel(loop, rows, groups, own, *arguments):
 
 def _on_devices(loop, rows, groups, own, *arguments):
     """Run a kernel on each device, for its rows."""
-    kernel = loop.kernel(rows, groups)
-    ptx = nvrtc.ptx(kernel.source, kernel.architecture)
-    digest = hashlib.sha256(ptx.encode()).digest()
+    pairs = zip(loop.row_axes, own, strict=True)
+    axes = [row if row is None else row + is_own for row, is_own in pairs]
+    first = next(i for i, axis in enumerate(axes) if axis is not None)
 
-    # JAX's cache of programs knows no function that is called here. The digest, which
-    # nothing reads, tells two of them apart.
-    @custom_partitioning
-    def function(digest, *arguments):
+    def of_device(*arguments):
+        rows = arguments[first].shape[axes[first]]
         return tuple(_in_kernel(loop, rows, groups, own, *arguments))
 
-    def placed(mesh, axes, row):
-        return NamedSharding(mesh, P(*[None] * row, axes) if row is not None else P())
-
-    pairs = zip(loop.row_axes, own, strict=True)
-    inputs = [row if row is None else row + is_own for row, is_own in pairs]
-    outputs = [row for row, _ in loop.results(rows)]
-    first = next(i for i, row in enumerate(inputs) if row is not None)
-
-    def partition(mesh, arguments, results):
-        spec = (*results[0].sharding.spec, *[None] * (outputs[0] + 1))
-        axes = spec[outputs[0]]
-
-        def of_device(digest, *arguments):
-            rows = arguments[first].shape[inputs[first]]
-            return tuple(_in_kernel(loop, rows, groups, own, *arguments))
-
-        put = functools.partial(placed, mesh, axes)
-        return mesh, of_device, tuple(map(put, outputs)), (put(None), *map(put, inputs))
-
-    def infer(mesh, arguments, results):
-        row = inputs[first]
-        spec = (*arguments[1 + first].sharding.spec, *[None] * (row + 1))
-        return tuple(placed(mesh, spec[row], row) for row in outputs)
-
-    function.def_partition(
-        partition,
-        infer_sharding_from_operands=infer,
-        sharding_rule=_sharding_rule(arguments, kernel.results, inputs, outputs),
+    kernel = loop.kernel(rows, groups)
+    return partition.over_rows(
+        of_device,
+        arguments,
+        axes,
+        kernel.results,
+        [axis for axis, _ in loop.results(rows)],
+        name=nvrtc.ptx(kernel.source, kernel.architecture),
     )
-    return function(np.frombuffer(digest, np.int32), *arguments)
-
-
-def _sharding_rule(arguments, results, inputs, outputs):
-    """Rows may be split, and nothing else."""
-    others = []
-
-    def factors(a, row):
-        names = []
-        for axis in range(len(a.shape)):
-            if axis != row:
-                others.append(f"f{len(others)}")
-            names.append("rows" if axis == row else others[-1])
-        return ArrayMapping(*names)
-
-    digest = jax.ShapeDtypeStruct((8,), jnp.int32)
-    operands = tuple(map(factors, (digest, *arguments), (None, *inputs)))
-    results = tuple(map(factors, results, outputs))
-    return SdyShardingRule(operands, results, need_replication_factors=tuple(others))
 
 
 def call(kernel: Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:

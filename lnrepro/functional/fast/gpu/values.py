@@ -145,8 +145,7 @@ class Tracer:
         shapes = [v.aval.shape for v in e.outvars]
         if is_row and not all(map(self._has_rows, shapes)):
             raise NoKernel(f"{name} along the batch")
-        moved = self._moved(name, codes, is_row, **e.params)
-        return list(map(Array, moved, shapes))
+        return list(map(Array, self._moved(name, codes, is_row, **e.params), shapes))
 
     # Atoms.
 
@@ -226,8 +225,7 @@ class Tracer:
         ]
         first = np.array([a.number * (self.units + 1) for a in made])
         per_unit = np.array([a.per_unit for a in made])
-        inverse = inverse.ravel()
-        codes = first[inverse] + unit * per_unit[inverse]
+        codes = first[inverse].ravel() + unit * per_unit[inverse].ravel()
         return Array(codes.reshape(sizes), shape)
 
     def _product(self, e, a, weight):
@@ -236,9 +234,7 @@ class Tracer:
         precision = e.params["precision"]
         precisions = precision if isinstance(precision, tuple) else (precision,)
         if any(p not in TF32 for p in precisions):
-            raise NoKernel(
-                "products of a precision other than 'default' and 'tensorfloat32'"
-            )
+            raise NoKernel("a precision other than 'default' and 'tensorfloat32'")
         shapes, axes = [v.aval.shape for v in e.invars], self._axes
         is_weight = isinstance(weight, Argument) and weight.what == "constant"
         is_weight = is_weight and len(shapes[1]) == 2 and weight.aval.dtype in TYPES
