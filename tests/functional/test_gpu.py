@@ -712,16 +712,17 @@ def test_it_is_said_what_a_cell_runs_as(hopper):
 
 
 @pytest.mark.parametrize(
-    ("steps", "rows", "chunk"),
+    ("steps", "rows", "chunk", "short"),
     [
-        (64, 64, 64),
-        (64, 256, 16),
-        (300, 128, 100),
-        (10_000, 128, 2_500),
-        (70, 16384, 24),
+        (64, 64, 64, 64),
+        (64, 256, 16, 16),
+        (300, 128, 100, 25),
+        (10_000, 128, 2_500, 625),
+        (70, 16384, 24, 16),
     ],
 )
-def test_long_sequences_are_few_chunks(steps, rows, chunk, hopper):
+def test_long_sequences_are_few_chunks(steps, rows, chunk, short, hopper):
+    """Shorter ones, where less is kept for the backward pass."""
     x = jax.ShapeDtypeStruct((steps, rows, 64), jnp.float32)
     weights = {"w_x": jax.ShapeDtypeStruct((64, 512), jnp.float32)}
     reads = scan_options.Reads({}, {}, ())
@@ -734,6 +735,7 @@ def test_long_sequences_are_few_chunks(steps, rows, chunk, hopper):
 
     assert plan().backward_chunk == chunk
     assert plan(chunk=5).backward_chunk == 5
+    assert plan(save="recurrent").backward_chunk == short
 
 
 def test_ptx_is_kept_for_other_processes(tmp_path, monkeypatch):
