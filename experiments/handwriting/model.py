@@ -64,8 +64,8 @@ class Network:
         self.outputs = mixture.size(sizes.gaussians)
         # Without layer norm, keeping the products takes more than half the memory of
         # plain autodiff and saves 3 % of the time. With layer norm it takes a third
-        # and saves 10 to 16 % (`bench.py train` of commit 47dd3db). A kernel takes at most
-        # 1.1 of the scan's memory with either (a layer, compiled for an H100).
+        # and saves 10 to 16 % (`bench.py train` of commit 47dd3db). A kernel takes at
+        # most 1.1 of the scan's memory with either (one layer, compiled for an H100).
         save = "products" if config.norm == "layer" else "carries"
         self.options = ScanOptions(save=save, kernels=config.kernels)
 

@@ -66,7 +66,7 @@ SMALL_SEQUENCE = 16 * 2**20
 # `save`. Who keeps less is short of memory: with thirds, save="recurrent" took 1.86 of
 # the memory of XLA's loop at T 300, B 32, H 240, and takes 1.05 so (compiled for an
 # H100).
-PARTS = {"products": (3, 4), "recurrent": (12, 16), "carries": (12, 16)}
+PARTS = {"products": (3, 4), "recurrent": (12, 20), "carries": (12, 20)}
 
 
 # The default of `ScanOptions(kernels=...)`, and of `config.kernels`. It is to be "auto"
