@@ -44,7 +44,7 @@ import pytest
 # Linux allows a process 65,530 mapped regions (`vm.max_map_count`); each compiled
 # program needs several. A compiler that gets no more ends with a segmentation fault.
 # A test needs 30 on average, so that twenty tests stay far below the limit.
-MAPPED_REGIONS = 15_000
+MAPPED_REGIONS = 30_000
 TESTS_BETWEEN_COUNTS = 20
 _tests_run = itertools.count(1)
 
@@ -113,7 +113,7 @@ def pytest_make_parametrize_id(val, argname):
 def free_compiled_programs():
     """Drop the compiled programs once they take many of the process's regions."""
     yield
-    # To count 15,000 regions takes 16 ms.
+    # To count 30,000 regions takes 32 ms.
     if next(_tests_run) % TESTS_BETWEEN_COUNTS:
         return
     maps = pathlib.Path("/proc/self/maps")
