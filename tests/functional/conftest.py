@@ -1,15 +1,21 @@
 """Fixtures of the tests of the core, and the forms in which they run.
 
 A scan has a form for each platform (`scan_options.FORMS`), and each is a promise of its
-own. On a CPU the nightly job runs the tests of CORE in all of them.
+own. On a CPU the nightly job runs the tests of CORE in all of them. In "kernel", every
+scan has kernels="auto", and each answer is the kernel, whose threads are fibers.
 """
+
+import shutil
 
 import jax
 import pytest
 
+from lnrepro.functional import ScanOptions
+from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.platform import tracing_for
+from tests.functional import gpu_programs
 
-FORMS = ("cpu", "gpu", "tpu")
+FORMS = ("cpu", "gpu", "tpu", "kernel")
 # The files whose tests run in every form. Others name the forms that they test.
 CORE = (
     "test_capabilities",
@@ -28,7 +34,7 @@ CANNOT = {
     "test_a_step_of_few_rows_has_the_bits_of_unroll": ROUNDED,
 }
 # The row of test_capability that `scripts/test --all` runs in every form, and the
-# columns of it that run by default.
+# columns of it that run by default, and with a kernel where slow tests run.
 ROW, COLUMNS = "LSTM, layer", ("resets", "jax_export")
 
 _last_form = ["cpu"]
@@ -52,8 +58,23 @@ def form(request):
     if name != _last_form[0]:
         jax.clear_caches()
         _last_form[0] = name
-    with tracing_for(name):
+    if name == "kernel":
+        _use_kernels(request.getfixturevalue("monkeypatch"))
+    with tracing_for("gpu" if name == "kernel" else name):
         yield name
+
+
+def _use_kernels(monkeypatch):
+    """Let every scan be a kernel, where it can."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    defaults = dict.fromkeys(ScanOptions.__dataclass_fields__)
+    defaults |= vars(ScanOptions()) | {"kernels": "auto"}
+    monkeypatch.setattr(ScanOptions.__init__, "__defaults__", (*defaults.values(),))
+    monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
+    monkeypatch.setattr(nvrtc, "ptx", lambda *arguments: "")
+    monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))
+    monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
 
 
 def pytest_generate_tests(metafunc):
@@ -63,7 +84,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    """Put the tests of a form together, and mark those of GPUs and TPUs."""
+    """Put the tests of a form together, and mark those of other forms than CPUs'."""
     items.sort(key=lambda item: FORMS.index(_form_of(item)))
     for item in items:
         name = _form_of(item)
@@ -73,6 +94,8 @@ def pytest_collection_modifyitems(items):
         mark = "nightly"
         if params.get("row") == ROW:
             mark = None if params["column"].__name__ in COLUMNS else "slow"
+            if name == "kernel":
+                mark = "nightly" if mark else "slow"
         if mark is not None:
             item.add_marker(mark)
         reason = CANNOT.get(item.originalname)
