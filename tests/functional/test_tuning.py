@@ -157,6 +157,16 @@ def test_a_kernel_with_a_fault_gives_the_scan(fault, reason, gpu, monkeypatch):
 
 
 @pytest.mark.slow
+def test_slow_compilers_mean_the_scan_until_the_next_process(gpu, monkeypatch):
+    monkeypatch.setattr(measure, "COMPILERS", 0.0)
+    for _ in range(2):
+        (reason,) = runs(loss, *problem())
+        assert reason.endswith("RuntimeError: the compilers took more than 0 s")
+        monkeypatch.setattr(measure, "best_way", None)  # It is not asked again.
+    assert measured_kernels() == []
+
+
+@pytest.mark.slow
 def test_fibers_compute_what_the_scan_does(gpu, monkeypatch):
     """So that a kernel is taken that is faster, by this clock."""
     if shutil.which("g++") is None:

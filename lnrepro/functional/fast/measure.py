@@ -44,21 +44,33 @@ class Result(NamedTuple):
 
 
 def best_way(run: Callable, arguments: tuple) -> Result:
-    """Return what is fastest, or the scan where that takes longer than SECONDS.
+    """Return what is fastest, or the scan where a program runs longer than SECONDS.
 
     Args:
       run: (way, *arguments) -> results.
       arguments: pytrees (weights, params, carry, x, context), which may be traced.
+
+    Raises:
+      RuntimeError: the compilers take longer than COMPILERS. They go on, so that the
+        next process may find in its caches what they make.
     """
     likes = [[_like(a) for a in jax.tree.leaves(tree)] for tree in arguments]
     trees = [jax.tree.structure(tree) for tree in arguments]
     # A thread does not have the settings of a context of this one.
     config: Any = jax.config
     settings = config.jax_enable_x64, config.jax_default_matmul_precision
+    is_compiled = threading.Event()
+    found = _beside(_best_way, run, likes, trees, settings, is_compiled)
     try:
-        return _beside(_best_way, run, likes, trees, settings).result(SECONDS)
+        return found.result(SECONDS)
     except concurrent.futures.TimeoutError:
+        if not is_compiled.is_set():
+            raise _too_slow(SECONDS) from None
         return _scan(f"it could not be measured within {SECONDS:.0f} s")
+
+
+def _too_slow(seconds):
+    return RuntimeError(f"the compilers took more than {seconds:.0f} s")
 
 
 def _scan(reason, ms=None, errors=None):
@@ -84,7 +96,7 @@ def _beside(function, *arguments):
     return future
 
 
-def _best_way(run, likes, trees, settings):
+def _best_way(run, likes, trees, settings, is_compiled):
     last = time.monotonic() + COMPILERS
     with jax.enable_x64(settings[0]):
         values = _made_up(likes)
@@ -113,20 +125,22 @@ def _best_way(run, likes, trees, settings):
         way = Way(kernel=True, layout=layout)
         ways[way] = _beside(compiled, way)
 
-    def finished(future):
-        return future.result(max(0.0, last - time.monotonic()))
-
     # Nothing runs before all compilers have ended, which would slow it down.
     futures = [scan, exact, *ways.values()]
     concurrent.futures.wait(futures, max(0.0, last - time.monotonic()))
-    scan, exact = finished(scan), finished(exact)(_widened(values))
+    if not all(future.done() for future in futures[:3]):
+        raise _too_slow(COMPILERS)
+    is_compiled.set()
+    scan, exact = scan.result(), exact.result()(_widened(values))
     errors = {"scan": distance(scan(values), exact)}
     ms = {"scan": milliseconds(scan, values)}
     found, reason = [], "the scan is as fast here"
     for way, future in ways.items():
+        if not future.done():
+            continue
         name = f"kernel {way.layout}"
         try:
-            program = finished(future)
+            program = future.result()
             errors[name] = distance(program(values), exact)
         except Exception as e:
             reason = _failed(e)

@@ -170,22 +170,22 @@ def _of_process_0(key, act):
     client, name = state.client, f"lnrepro/kernels/{key}"
     if jax.process_index():
         return json.loads(client.blocking_key_value_get(name, A_DAY_MS))
-    try:
-        record = act()
-    except Exception as e:
-        record = _failed(e)._asdict()
+    record = act()
     client.key_value_set(name, json.dumps(record), allow_overwrite=True)
     return record
 
 
 def _answer(run, arguments, key, about):
-    """The record of an answer, kept or measured."""
+    """The record of an answer, kept or measured. What fails is not kept."""
     record = _record(kept.read(f"{key}.json"))
-    if record is None:
+    if record is not None:
+        return record
+    try:
         found = measure.best_way(run, arguments)
-        record = about | found.way._asdict() | found._asdict()
-        del record["way"]
-        # Without times there is no kernel to choose.
-        if found.ms or not found.way.kernel:
-            kept.write(f"{key}.json", json.dumps(record, indent=1))
+    except Exception as e:
+        return _failed(e)._asdict()
+    record = about | found.way._asdict() | {"ms": found.ms, "errors": found.errors}
+    # Without times there is no kernel to choose.
+    if found.ms or not found.way.kernel:
+        kept.write(f"{key}.json", json.dumps(record, indent=1))
     return record
