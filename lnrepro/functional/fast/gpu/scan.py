@@ -19,7 +19,8 @@ On a CPU, where every thread is a fiber, values and gradients equal those of the
 tests/functional/test_gpu.py.
 
 Limits:
-- A carry is [B, H]. Other sizes of the equations are multiples of H, or small.
+- A carry is [B, H], where B may be several axes. Other sizes of the equations are
+  multiples of H, or small.
 - Products are those of TF32, which is the default of XLA on these GPUs, or of bfloat16.
 - Over a mesh of Auto axes, each device has a kernel of its rows. Arrays over Explicit
   axes are refused.
