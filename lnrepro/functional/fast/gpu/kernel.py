@@ -80,7 +80,7 @@ def kernel(
         shape = (groups, *time, rows, *a.shape)
         results.append(jax.ShapeDtypeStruct(shape, a.dtype))
     numbers = {"C": layout.blocks, "R": layout.rows, "H": program.units}
-    numbers |= {"REVERSE": int(reverse), "SHARED": shared}
+    numbers |= {"REVERSE": int(reverse), "GROUPED": int(groups > 1), "SHARED": shared}
     clusters = groups * -(-rows // layout.rows)
     return Kernel(
         text.source(program, numbers, fitted),

@@ -22,10 +22,13 @@ struct Shared {{ {members} Sums sums; }};
 static_assert(sizeof(Shared) <= SHARED, "too large for shared memory");
 KERNEL recurrence({parameters}) {{
   const int B = sizes[0], T = sizes[1], clusters = (B + R - 1) / R;
-  const size_t group = cluster_id() / clusters;
-  {of_group}
+  const size_t group = GROUPED ? cluster_id() / clusters : 0;
+  // Otherwise pointers are no variables, which would take registers.
+  if (GROUPED) {{
+    {of_group}
+  }}
   Shared& sm = shared<Shared>();
-  const int tid = thread_id(), row = cluster_id() % clusters * R + tid / 32;
+  const int tid = thread_id(), row = (cluster_id() - group * clusters) * R + tid / 32;
   const Thread me = {{tid, tid / 32, tid % 32, cluster_rank(), false}};
   const int unit = me.block * U + me.lane;
   const bool has_row = row < B;
