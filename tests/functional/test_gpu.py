@@ -685,6 +685,12 @@ def test_a_few_layouts_are_candidates(units, rows, gpu, layouts, hopper, monkeyp
     assert found[0] == layouts
 
 
+def test_too_little_shared_memory_is_named(hopper, monkeypatch):
+    monkeypatch.setattr(layout, "device", lambda: layout.Device(shared=4 * 1024))
+    with refused("4 KiB of shared memory are too few", error=ValueError):
+        text_of(LSTM)
+
+
 def test_many_seeds_are_no_reason_against_a_kernel(hopper):
     """That one may have a kernel was said before `vmap`."""
     cell = LSTMCell(400, "layer")
