@@ -11,7 +11,7 @@ from lnrepro.functional.fast.gpu.program import Program
 
 # Registers of a thread for weights: {(rows of a cluster, units of a lane): number},
 # and 0 for all others. With more, ptxas spills other values to memory.
-REGISTERS = {(8, 1): 128, (8, 2): 56, (8, 3): 48, (8, 4): 32, (16, 1): 8}
+REGISTERS = {(8, 1): 128, (8, 2): 56, (8, 3): 48, (8, 4): 64, (16, 1): 8}
 
 
 class Layout(NamedTuple):
