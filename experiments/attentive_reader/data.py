@@ -13,7 +13,8 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.checks import Size, check_ascending, check_at_least
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import eval_batches, train_batches
+from lnrepro.data.plan import Plan
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.readers.cnn import FIRST_ENTITY
 from lnrepro.errors import UserError

@@ -13,7 +13,8 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.checks import Size
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import eval_batches, train_batches
+from lnrepro.data.plan import Plan
 from lnrepro.data.reader import COUNTS, Values
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment

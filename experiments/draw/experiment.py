@@ -7,7 +7,8 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.checks import check_at_least
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import eval_batches, train_batches
+from lnrepro.data.plan import Plan
 from lnrepro.engine.evaluation import mean_over_examples, scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
 

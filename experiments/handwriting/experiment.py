@@ -5,7 +5,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.checks import check_at_least
-from lnrepro.data.batches import Plan, eval_batches, evenly_spaced, train_batches
+from lnrepro.data.batches import eval_batches, evenly_spaced, train_batches
+from lnrepro.data.plan import Plan
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.errors import UserError

@@ -12,7 +12,8 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.checks import Size, check_ascending
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import eval_batches, train_batches
+from lnrepro.data.plan import Plan, draws_of
 from lnrepro.data.ragged import forget_pages
 
 from .captions import Captions
@@ -141,7 +142,7 @@ def training_batches(
     with stream:
         for step, batch in enumerate(stream, start_step):
             # The longest caption over all processes decides the number of steps.
-            rows, draws = plan.rows(step), plan.draws(step)
+            rows, draws = plan.rows(step), draws_of(plan, step)
             numbers = choose_captions(captions.starts, rows, draws)
             steps = buckets.fit(captions.lengths[numbers].max())
             batch["tokens"] = (batch["tokens"][:, :steps],)

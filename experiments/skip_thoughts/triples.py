@@ -131,10 +131,10 @@ def vocabulary_of(facts: Mapping[str, Any], size: int) -> Vocabulary:
 class EqualLengths:
     """Plan whose batches hold triples with current sentences of one length.
 
-    It is used like `lnrepro.data.batches.Plan`. An epoch visits the lengths round-robin
-    in a new random order, as long as they have a whole batch left. The triples of a
-    length are shuffled in each epoch, and the last n mod B are left out. The order is
-    that of the code of Kiros et al.
+    It is a `lnrepro.data.plan.BatchPlan`. An epoch visits the lengths round-robin in a
+    new random order, as long as they have a whole batch left. The triples of a length
+    are shuffled in each epoch, and the last n mod B are left out. The order is that of
+    the code of Kiros et al.
 
     Attributes:
       batch_size: number of triples in a batch.
@@ -212,7 +212,3 @@ class EqualLengths:
         # Index 0 is one word, and the end token is one step more.
         steps = int(self._schedule(epoch)[0][i]) + 2
         return self.buckets[np.searchsorted(self.buckets, steps)]
-
-    def draws(self, k: int) -> np.ndarray:
-        """Raise an error, because nothing else is random about a triple."""
-        raise NotImplementedError("EqualLengths draws no numbers")

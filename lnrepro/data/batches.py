@@ -33,7 +33,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lnrepro import optional
-from lnrepro.data.plan import Plan
+from lnrepro.data.plan import BatchPlan, draws_of
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.stream import Batch, Stream
 from lnrepro.errors import UserError
@@ -67,7 +67,7 @@ Data = Mapping[str, np.ndarray | Ragged] | Source
 
 def train_batches(
     data: Data,
-    plan: Plan,
+    plan: BatchPlan,
     *,
     start_step: int = 0,
     pad: Pad = NO_PADDING,
@@ -85,7 +85,7 @@ def train_batches(
       start_step: number of the first batch.
       pad: lengths of the features whose examples differ in length, see `Pad`.
       transform: function (rows, draws) -> rows, applied before padding. `draws` are the
-        uniform numbers of the rows, see `Plan.draws`.
+        uniform numbers of the rows, see `draws_of`.
       process: index of this process and number of processes. Default: those of JAX.
 
     Raises:
@@ -114,7 +114,7 @@ def train_batches(
         # One indexing operation gathers the rows of all batches of the block.
         examples = _select(data, np.concatenate([plan.rows(k)[part] for k in steps]))
         if transform:
-            draws = np.concatenate([plan.draws(k)[part] for k in steps])
+            draws = np.concatenate([draws_of(plan, k)[part] for k in steps])
             examples = transform(examples, draws)
         batch = _stack(examples, plan.length(first), pad)
         return {

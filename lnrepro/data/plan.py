@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Protocol
 
 import numpy as np
 
@@ -16,6 +17,48 @@ from lnrepro.errors import UserError
 
 # Independent random streams of one seed, as the top bits of the second word of the key.
 ORDER, BATCH_ORDER, DRAWS = (stream << 62 for stream in range(3))
+
+
+class BatchPlan(Protocol):
+    """What `train_batches` asks of a plan; `Plan` is one."""
+
+    @property
+    def size(self) -> int:
+        """Number of examples N."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Number of examples B in a batch."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Any integer."""
+        ...
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Lengths to pad to, in ascending order; none where nothing is padded."""
+        ...
+
+    def rows(self, k: int) -> np.ndarray:
+        """Return the rows of batch k [B]."""
+        ...
+
+    def length(self, k: int) -> int | None:
+        """Return the bucket length T of batch k; None without buckets."""
+        ...
+
+
+def draws_of(plan: BatchPlan, k: int) -> np.ndarray:
+    """Return a uniform number in [0, 1) for each row of batch k [B].
+
+    A transform uses it for what else is random about an example.
+    """
+    bits = random_bits(plan.seed, DRAWS | k, plan.batch_size)
+    # The upper 53 bits, as many as a float64 holds exactly, scaled to [0, 1).
+    return (bits >> np.uint64(11)) * 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,15 +124,6 @@ class Plan:
             return None
         epoch, i = divmod(k, self.steps_per_epoch)
         return int(_epoch(self, epoch)[1][i])
-
-    def draws(self, k: int) -> np.ndarray:
-        """Return a uniform number in [0, 1) for each row of batch k [B].
-
-        A transform uses it for what else is random about an example.
-        """
-        bits = random_bits(self.seed, DRAWS | k, self.batch_size)
-        # The upper 53 bits, as many as a float64 holds exactly, scaled to [0, 1).
-        return (bits >> np.uint64(11)) * 2.0**-53
 
 
 # A run of several seeds has a plan for each of them.

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lnrepro.data.plan import Plan
+from lnrepro.data.plan import BatchPlan
 from lnrepro.data.stream import Stream
 
 # Larger data sets stay on the host.
@@ -28,7 +28,7 @@ class Resident(Stream):
       step: number of the next batch.
     """
 
-    def __init__(self, columns: Mapping[str, Any], plan: Plan, start_step: int):
+    def __init__(self, columns: Mapping[str, Any], plan: BatchPlan, start_step: int):
         """Describe the batches. The data set is copied to the device by the first one.
 
         Args:

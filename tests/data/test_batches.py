@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lnrepro.data import batches
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import eval_batches, train_batches
+from lnrepro.data.plan import Plan, draws_of
 from lnrepro.data.ragged import Ragged
 from tests.refused import refused
 
@@ -103,7 +104,7 @@ def test_the_order_never_changes():
     assert [
         Plan(10, 5, 1, lengths, (5, 10)).rows(k).tolist() for k in (0, 1)
     ] == GOLDEN[2]
-    np.testing.assert_array_equal(Plan(10, 2, seed=7).draws(3), GOLDEN[3])
+    np.testing.assert_array_equal(draws_of(Plan(10, 2, seed=7), 3), GOLDEN[3])
 
 
 GOLDEN = [
@@ -129,7 +130,7 @@ def test_a_run_may_start_at_any_step(columns, start):
         columns, plan, start_step=start, transform=add_draws, process=ALONE
     )
     for k, batch in enumerate(take(resumed, 30), start):
-        np.testing.assert_array_equal(batch["draw"], plan.draws(k))
+        np.testing.assert_array_equal(batch["draw"], draws_of(plan, k))
         np.testing.assert_array_equal(batch["row"], plan.rows(k))
         np.testing.assert_array_equal(batch["image"], columns["image"][plan.rows(k)])
 
@@ -179,7 +180,7 @@ def test_batches_of_a_source_are_those_of_its_columns(sequences):
 
 def test_draws_are_uniform():
     plan = Plan(N, 50, seed=4)
-    draws = np.concatenate([plan.draws(k) for k in range(200)])
+    draws = np.concatenate([draws_of(plan, k) for k in range(200)])
     assert len(np.unique(draws)) == len(draws)
     # The standard deviation of a count is 30.
     counts, _ = np.histogram(draws, 10, (0.0, 1.0))
@@ -305,7 +306,8 @@ def test_closing_stops_the_thread(columns):
 def test_an_open_stream_keeps_no_process_alive():
     code = """
 import numpy as np
-from lnrepro.data.batches import Plan, train_batches
+from lnrepro.data.batches import train_batches
+from lnrepro.data.plan import Plan
 columns = {"x": np.zeros((100000, 100))}
 stream = train_batches(columns, Plan(100000, 128, 0), process=(0, 1))
 next(stream)

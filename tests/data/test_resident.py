@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lnrepro.data import batches, resident
-from lnrepro.data.batches import Plan
+from lnrepro.data.plan import Plan
 from lnrepro.data.ragged import Ragged
 from lnrepro.engine import config_file, train
 from lnrepro.engine.train_step import take

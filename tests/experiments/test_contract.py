@@ -18,6 +18,8 @@ from experiments.mnist import use as mnist_use
 from experiments.order_embeddings import use as order_embeddings_use
 from experiments.sequential_mnist import use as sequential_mnist_use
 from experiments.skip_thoughts import use as skip_thoughts_use
+from experiments.skip_thoughts.triples import EqualLengths
+from lnrepro.data.plan import BatchPlan, Plan, draws_of
 from lnrepro.engine.experiment import SizedModule, UseModule
 from lnrepro.engine.loaded_run import LoadedRun
 from tests.runs import EXPERIMENTS
@@ -42,6 +44,10 @@ USES: tuple[UseModule, ...] = (
     sequential_mnist_use,
     skip_thoughts_use,
 )
+PLANS: tuple[BatchPlan, ...] = (
+    Plan(7, 2, seed=3),
+    EqualLengths([4, 3], 2, seed=3, buckets=(2, 3)),
+)
 
 
 def test_every_experiment_keeps_the_contract():
@@ -49,3 +55,9 @@ def test_every_experiment_keeps_the_contract():
     for module, use in zip(MODULES, USES, strict=True):
         assert isinstance(module, SizedModule)
         assert issubclass(use.Model, LoadedRun)
+
+
+def test_every_plan_has_the_same_draws_of_one_seed():
+    first, *others = (draws_of(plan, 5) for plan in PLANS)
+    for draws in others:
+        assert draws.tolist() == first.tolist()
