@@ -31,6 +31,7 @@ from lnrepro.functional import (
     Prepared,
     ScanOptions,
     StepContext,
+    arrays,
     named_dot,
     norms,
     scan,
@@ -326,7 +327,7 @@ class Draw:
 
 def dtype_of(params: Params) -> jax.typing.DTypeLike:
     """Return the dtype of images, noise and carry: float32 at least."""
-    return norms.wide_dtype(params["latent"]["w"].dtype)
+    return arrays.wide_dtype(params["latent"]["w"].dtype)
 
 
 def _canvas(carry: Carry) -> jax.Array:

@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.checks import check_at_least, check_choice
 from lnrepro.functional import LSTMCell, ScanOptions, step, unroll
-from lnrepro.functional.norms import row
+from lnrepro.functional.arrays import row
 from lnrepro.functional.products import wide_product
 
 from . import mixture

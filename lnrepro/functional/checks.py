@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import products
+from lnrepro.functional.arrays import gather_from
 from lnrepro.functional.cells.base import Cell, Params
 
-# How the functions are called, for messages about the order of arguments.
+# How the functions are called, for messages about the order of arguments, and the
+# fewest axes of x.
 SIGNATURES = {
-    "unroll": "unroll(cell, params, x)",
-    "step": "step(cell, params, carry, x)",
+    "unroll": ("unroll(cell, params, x)", 2),
+    "step": ("step(cell, params, carry, x)", 1),
 }
 
 
@@ -30,12 +32,13 @@ def inputs(function: str, cell: Cell, params: Params, x: Any) -> jax.Array:
       ValueError: too few axes.
     """
     # A swap of params and x would fail later with a message about a shape or a name.
+    signature, least_axes = SIGNATURES[function]
     is_swapped = isinstance(x, dict | tuple) or isinstance(params, jax.Array)
     if is_swapped or not isinstance(cell, Cell):
         kinds = ", ".join(type(value).__name__ for value in (cell, params, x))
         raise TypeError(
             f"{function}: cell, params and x are of the types {kinds}; call "
-            f"{SIGNATURES[function]} in this order"
+            f"{signature} in this order"
         )
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -43,13 +46,13 @@ def inputs(function: str, cell: Cell, params: Params, x: Any) -> jax.Array:
             f"{function}: inputs have dtype {x.dtype}; they must be floating point "
             "(embed or convert them first)"
         )
-    if x.ndim < (2 if function == "unroll" else 1):
+    if x.ndim < least_axes:
         raise ValueError(
             f"{function}: x has shape {x.shape}; it is [..., T, D], or [..., D] for "
             "one step"
         )
     # The step reads all features, on every device.
-    return products.gather_from(x, x.ndim - 1)
+    return gather_from(x, x.ndim - 1)
 
 
 def features(function: str, cell: Cell, weights: products.Weights, x: jax.Array):
@@ -114,7 +117,7 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
 
 
 def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
-    """Check what the step of a cell returned, so that the message names the cell.
+    """Check what the step of a cell returned; a message names the cell.
 
     Args:
       cell: the cell.
@@ -122,7 +125,7 @@ def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
       result: what it returned.
 
     Returns:
-      (carry, statistics) as the step returned them.
+      (carry in the dtypes of the old one, as a loop keeps them, statistics).
 
     Raises:
       TypeError: no pair, or a carry of another structure or shape.
@@ -134,16 +137,14 @@ def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
             f"{where} must return a pair: the new carry, and the statistics, which are "
             "None without batch norm"
         )
-    shapes, new_shapes = (
-        jax.tree.map(lambda a: jnp.asarray(a).shape, tree)
-        for tree in (carry, result[0])
-    )
+    shapes, new_shapes = jax.tree.map(jnp.shape, (carry, result[0]))
     if shapes != new_shapes:
         raise TypeError(
             f"{where} returned a carry of shapes {new_shapes}, but initial_carry "
             f"returns {shapes}"
         )
-    return result
+    new, statistics = result
+    return jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry), statistics
 
 
 def _in_containers_of(own, carry):

@@ -18,23 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arrays import row, wide
 from lnrepro.functional.fields import not_negative
-
-
-def wide_dtype(dtype: jax.typing.DTypeLike) -> Any:
-    """Return the dtype of floating-point numbers, or float32 where it is narrower."""
-    # `jnp.promote_types` refuses bfloat16 under strict promotion.
-    return jnp.float32 if jnp.finfo(dtype).bits < 32 else jnp.dtype(dtype)
-
-
-def wide(a: jax.Array) -> jax.Array:
-    """Return a in float32 at least, for statistics and gates."""
-    return a.astype(wide_dtype(a.dtype))
-
-
-def row(vector: jax.Array, a: jax.Array) -> jax.Array:
-    """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
-    return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
 
 
 def layer_norm(

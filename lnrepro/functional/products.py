@@ -1,18 +1,20 @@
-"""Products with weights that are known by name: the `dot` of a step.
+"""Products with weights that are known by name: the `dot` of a step, what they read.
 
 Shape letters: D inputs and N outputs of a product, G blocks, K gates, U units of a gate
 in a block.
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
+from lnrepro.functional.arrays import gather_from, wide, wide_dtype
 from lnrepro.functional.fast import platform
-from lnrepro.functional.norms import wide, wide_dtype
 
 Dot = Callable[[str, jax.Array], jax.Array]
 # Arrays by the names of weights.
@@ -87,7 +89,84 @@ def named_dot(weights: Weights) -> Dot:
     return NamedProducts(weights).dot
 
 
-def multiply(v: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
+class Reads(NamedTuple):
+    """What the products of a step read.
+
+    Attributes:
+      x: {product: number of the leaf of x that is its input}.
+      carry: {product: number of the leaf of the carry that is its input}.
+      other: numbers of the leaves of x that are read otherwise than by products.
+      outside: whether the step reads traced arrays of the function around it.
+    """
+
+    x: dict[str, int]
+    carry: dict[str, int]
+    other: tuple[int, ...]
+    outside: bool = False
+
+
+def reads_of(
+    step: Callable,
+    output: Callable,
+    weights: Weights,
+    params: Any,
+    carry: Any,
+    x: Any,
+    context: Any,
+) -> tuple[Any, Reads]:
+    """Trace one step, and note what its products read.
+
+    Args:
+      step, output, weights, params, carry, x, context: as given to
+        `lnrepro.functional.scan`.
+
+    Returns:
+      (the closed jaxpr of the step, what it reads).
+    """
+    of_x, of_carry = {}, {}
+
+    # The step gets x twice, and its products read the second copy. So the first one is
+    # read only by what is no product, which is what `Reads.other` lists.
+    def one_step(x, copy, weights, params, carry, context):
+        def compute(name, v, weight):
+            if (number := _leaf_number(v, x)) is not None:
+                of_x[name] = number
+                v = jax.tree.leaves(copy)[number]
+            elif (number := _leaf_number(v, carry)) is not None:
+                of_carry[name] = number
+            return multiply(v, weight)
+
+        record = NamedProducts(weights, compute=compute)
+        # Keys are read here, so that the program around it reads them once.
+        first_context = jax.tree.map(operator.itemgetter(0), context)
+        new, aux = step(record.dot, params, carry, x, first_context)
+        return new, aux, output(new)
+
+    first = jax.tree.map(operator.itemgetter(0), x)
+    traced = jax.make_jaxpr(one_step)(first, first, weights, params, carry, context)
+    jaxpr = traced.jaxpr
+    read = {id(v) for e in jaxpr.eqns for v in e.invars}
+    read |= {id(v) for v in jaxpr.outvars}
+    outside = any(
+        isinstance(a, jax.core.Tracer) and jnp.issubdtype(a.dtype, jnp.inexact)
+        for a in traced.consts
+    )
+    leaves = jaxpr.invars[: len(jax.tree.leaves(x))]
+    other = tuple(i for i, v in enumerate(leaves) if id(v) in read)
+    return traced, Reads(of_x, of_carry, other, outside)
+
+
+def _leaf_number(v, tree):
+    """Which leaf of a tree v is, None if it is none of them."""
+    # Tracers are compared by identity: `h` that is passed on unchanged is the same
+    # object.
+    for number, leaf in enumerate(jax.tree.leaves(tree)):
+        if leaf is v:
+            return number
+    return None
+
+
+def multiply(v: jax.Array, weight: jax.Array, is_wide: bool = False) -> jax.Array:
     """Multiply by a dense or block-diagonal weight.
 
     Under a mesh with Explicit axes the units of the result are gathered, so that a
@@ -97,7 +176,8 @@ def multiply(v: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
       v: [..., D], which is cast to the weight's dtype.
       weight: [D, N], or blocks [G, D / G, N / G], or [G, D / G, K, U] for K gates,
         where N = K G U.
-      dtype: dtype of the product; None takes the weight's.
+      is_wide: whether the product is in float32 at least. Otherwise it has the
+        weight's dtype.
 
     Returns:
       The product [..., N]. With K gates its units are in the order gate, block, unit,
@@ -105,6 +185,9 @@ def multiply(v: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
     """
     # A carry may be wider than the weights.
     v = v.astype(weight.dtype)
+    dtype = None
+    if is_wide:
+        dtype = wide_dtype(weight.dtype)
     if weight.ndim == 2:
         product = jnp.matmul(v, weight, preferred_element_type=dtype)
         return gather_from(product, v.ndim - 1)
@@ -122,6 +205,17 @@ def multiply(v: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
     return y.reshape(*v.shape[:-1], weight.size // weight.shape[1])
 
 
+def plain_product(name: str, v: jax.Array, weight: jax.Array) -> jax.Array:
+    """Return `multiply` in float32 at least, with JAX's own derivative.
+
+    Args:
+      name: name of the weight, which changes nothing.
+      v, weight: as for `multiply`.
+    """
+    del name
+    return multiply(v, weight, is_wide=True)
+
+
 def wide_product(v: jax.Array, weight: jax.Array) -> jax.Array:
     """Return `multiply` in float32 at least; the products of its gradient are narrow.
 
@@ -132,15 +226,14 @@ def wide_product(v: jax.Array, weight: jax.Array) -> jax.Array:
       v: [..., D].
       weight: [D, N] or blocks, as for `multiply`.
     """
-    dtype = wide_dtype(weight.dtype)
-    if dtype == weight.dtype:
+    if wide_dtype(weight.dtype) == weight.dtype:
         return multiply(v, weight)
     return _wide_product(v.astype(weight.dtype), weight)
 
 
 @jax.custom_jvp
 def _wide_product(v, weight):
-    return multiply(v, weight, wide_dtype(weight.dtype))
+    return multiply(v, weight, is_wide=True)
 
 
 @_wide_product.defjvp
@@ -152,16 +245,6 @@ def in_one_dtype(x: jax.Array, weights: Weights) -> tuple[jax.Array, Weights]:
     """Return x and the weights in the dtype that they promote to."""
     dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
     return x.astype(dtype), {name: w.astype(dtype) for name, w in weights.items()}
-
-
-def gather_from(a: jax.Array, axis: int) -> jax.Array:
-    """Return an array whose axes from `axis` on are whole on every device."""
-    spec = jax.typeof(a).sharding.spec
-    # Without a mesh, and with Auto axes, nothing stands here.
-    if not any(spec[axis:]):
-        return a
-    whole = [None] * len(spec[axis:])
-    return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:axis], *whole))
 
 
 def _is_sharded(*arrays: jax.Array) -> bool:

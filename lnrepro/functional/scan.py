@@ -25,8 +25,8 @@ How the backward pass works, for T steps and one product p_t = v_t W per step:
     after      the gradient of W as one large matrix product of v_t and the gradient of
                p_t over all T steps. Where v_t is a part of x, its gradient is another.
 
-This file tells it in the order of execution: `scan`, `_reads_of`, `_forward`,
-`_outputs_after`, `_backward`, `_replay`.
+This file tells it in the order of execution: `scan`, `_forward`, `_outputs_after`,
+`_lean_backward`, `_replay`.
 
 The loop runs in two ways, chosen by the platform (`scan_options.FORMS`). On a CPU it
 computes everything, step by step, so that few arrays live. Elsewhere the products of x
@@ -58,15 +58,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.core
 import jax.numpy as jnp
 
 from lnrepro.functional import products
+from lnrepro.functional.arrays import wide_dtype
 from lnrepro.functional.fast import kernels, loops, platform, tuning
 from lnrepro.functional.fast.kernels import Way
-from lnrepro.functional.norms import wide_dtype
-from lnrepro.functional.products import NamedProducts, Weights
-from lnrepro.functional.scan_options import Reads, ScanOptions, plan_for
+from lnrepro.functional.products import NamedProducts, Reads, Weights, reads_of
+from lnrepro.functional.scan_options import ScanOptions, plan_for
 
 
 class ScanResult(NamedTuple):
@@ -134,7 +133,7 @@ def scan(
     >>> scan(step, weights, params, h, x).outputs.shape
     (5, 4, 2)
     """
-    options = ScanOptions() if options is None else options
+    options = options or ScanOptions()
     run = functools.partial(_scan, step, output, reverse, options)
     return run(None, weights, params, carry, x, context)
 
@@ -149,7 +148,7 @@ def _scan(
     is_empty = steps == 0
     traced, reads = None, Reads({}, {}, ())
     if not is_empty:
-        traced, reads = _reads_of(step, output, weights, params, carry, x, context)
+        traced, reads = reads_of(step, output, weights, params, carry, x, context)
     if way is None:
         way = Way(kernel=True)
         if options.kernels == "auto" and not is_empty:
@@ -163,52 +162,9 @@ def _scan(
         step, output, reverse, reads, x, steps, weights, options, way.layout
     )
     # JAX's own derivatives also go to what the step does not get as an argument.
-    is_plain = options.backward == "autodiff" or is_empty or reads.outside
-    run = _plain_scan if is_plain else _lean_scan
-    return run(plan, weights, params, carry, x, context)
-
-
-def _reads_of(step, output, weights, params, carry, x, context):
-    """Trace one step, and note what its products read; return both.
-
-    The step gets x twice, and its products read the second copy. So the first one is
-    read only by what is no product, which is what `Reads.other` lists.
-    """
-    of_x, of_carry = {}, {}
-
-    def one_step(x, copy, weights, params, carry, context):
-        # Tracers are compared by identity: `h` that is passed on unchanged is the same
-        # object.
-        leaves_of_x, leaves_of_carry = (
-            [id(a) for a in jax.tree.leaves(tree)] for tree in (x, carry)
-        )
-
-        def multiply(name, v, weight):
-            if id(v) in leaves_of_x:
-                of_x[name] = leaves_of_x.index(id(v))
-                v = jax.tree.leaves(copy)[of_x[name]]
-            elif id(v) in leaves_of_carry:
-                of_carry[name] = leaves_of_carry.index(id(v))
-            return products.multiply(v, weight)
-
-        record = NamedProducts(weights, compute=multiply)
-        # Keys are read here, so that the program around it reads them once.
-        first_context = jax.tree.map(lambda a: a[0], context)
-        new, aux = step(record.dot, params, carry, x, first_context)
-        return new, aux, output(new)
-
-    first = jax.tree.map(lambda a: a[0], x)
-    traced = jax.make_jaxpr(one_step)(first, first, weights, params, carry, context)
-    outside = any(
-        isinstance(a, jax.core.Tracer) and jnp.issubdtype(a.dtype, jnp.inexact)
-        for a in traced.consts
-    )
-    jaxpr = traced.jaxpr
-    read = {id(v) for e in jaxpr.eqns for v in e.invars}
-    read |= {id(v) for v in jaxpr.outvars}
-    leaves = range(len(jax.tree.leaves(x)))
-    other = tuple(i for i in leaves if id(jaxpr.invars[i]) in read)
-    return traced, Reads(of_x, of_carry, other, outside)
+    if options.backward == "autodiff" or is_empty or reads.outside:
+        return _plain_scan(plan, weights, params, carry, x, context)
+    return _lean_scan(plan, weights, params, carry, x, context)
 
 
 @contextlib.contextmanager
@@ -251,13 +207,14 @@ def _forward(plan, weights, params, carry, x, context, keep):
       (last carry, what was kept [T, ...], aux [T, ...], {name: product [T, ...]} of
       those that were computed before the loop).
     """
-
     # What JAX differentiates needs a product with a derivative rule.
-    is_lean = plan.options.backward == "lean"
+    compute = None
+    if plan.options.backward == "lean":
+        compute = products.plain_product
 
     def one_step(carry, inputs):
         x, context, known = inputs
-        record = NamedProducts(weights, known, _product if is_lean else None)
+        record = NamedProducts(weights, known, compute)
         new, aux = plan.step(record.dot, params, carry, x, context)
         return new, (keep(carry, new, record.computed), aux)
 
@@ -277,12 +234,6 @@ def _forward(plan, weights, params, carry, x, context, keep):
         one_chunk, carry, (x, context), plan.forward_chunk, plan.reverse
     )
     return last, kept, aux, known
-
-
-def _product(name, v, weight):
-    """The product of a step, in float32 at least."""
-    del name
-    return products.multiply(v, weight, wide_dtype(weight.dtype))
 
 
 def _products_of_x(plan, weights, x):
@@ -327,7 +278,9 @@ def _lean_forward(plan, weights, params, carry, x, context):
 
 def _clone(a):
     """A copy of a key, which the replay may read again; other arrays as they are."""
-    return jax.random.clone(a) if jnp.issubdtype(a.dtype, jax.dtypes.prng_key) else a
+    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        return jax.random.clone(a)
+    return a
 
 
 def _to_be_kept(plan, computed):

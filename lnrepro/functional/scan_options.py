@@ -14,7 +14,7 @@ import jax
 
 from lnrepro.functional.fast import fission, kernels, platform
 from lnrepro.functional.fields import choice, positive_integer
-from lnrepro.functional.products import Weights
+from lnrepro.functional.products import Reads, Weights
 
 
 class Form(NamedTuple):
@@ -122,22 +122,6 @@ class ScanOptions:
             positive_integer("ScanOptions", "chunk", self.chunk)
 
 
-class Reads(NamedTuple):
-    """What the products of a step read.
-
-    Attributes:
-      x: {product: number of the leaf of x that is its input}.
-      carry: {product: number of the leaf of the carry that is its input}.
-      other: numbers of the leaves of x that are read otherwise than by products.
-      outside: whether the step reads traced arrays of the function around it.
-    """
-
-    x: dict[str, int]
-    carry: dict[str, int]
-    other: tuple[int, ...]
-    outside: bool = False
-
-
 class Plan(NamedTuple):
     """The static part of a scan: its functions, and how it runs.
 
@@ -202,8 +186,11 @@ def plan_for(
     if options.chunk is not None:
         chunk = min(options.chunk, steps)
     keeps_all = options.chunk is None and options.save == "products"
-    forward = steps if keeps_all or form.in_place else chunk
-    backward = steps if keeps_all and form.adds_in_loop else chunk
+    forward = backward = chunk
+    if keeps_all or form.in_place:
+        forward = steps
+    if keeps_all and form.adds_in_loop:
+        backward = steps
     return Plan(
         step=step,
         output=output,

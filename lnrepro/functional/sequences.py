@@ -57,15 +57,15 @@ class Direction(NamedTuple):
 
     def inputs(self, tree: Any) -> Any:
         """Return arrays [T, ...] in the order that the scan gets them."""
-        return flip(tree, self.seq_lengths) if self.flips else tree
-
-    def numbers(self, steps: int) -> jax.Array:
-        """Return which step each row of the inputs is, [T]."""
-        return self.of_steps(jnp.arange(steps))
+        if self.flips:
+            return flip(tree, self.seq_lengths)
+        return tree
 
     def of_steps(self, tree: Any) -> Any:
         """Return rows [T, ...] of the scan so that row t is that of its t-th step."""
-        return flip(tree, None) if self.from_end else tree
+        if self.from_end:
+            return flip(tree, None)
+        return tree
 
     def outputs(self, outputs: jax.Array) -> jax.Array:
         """Return the outputs [T, ...] in the order that was asked for."""
@@ -170,7 +170,9 @@ def padding_mask(
             f"unroll: seq_lengths has dtype {seq_lengths.dtype}; it must hold integers"
         )
     valid = _within(seq_lengths, x.shape[0])
-    return valid if mask is None else valid & mask
+    if mask is None:
+        return valid
+    return valid & mask
 
 
 def _within(seq_lengths, steps):

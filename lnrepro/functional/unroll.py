@@ -3,19 +3,15 @@
 Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import checks, products, sequences
-from lnrepro.functional.cells.base import (
-    Carry,
-    Cell,
-    Params,
-    StepContext,
-    wide_tree,
-)
+from lnrepro.functional.arrays import gather_from, wide_tree
+from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
 from lnrepro.functional.fast import kernels
 from lnrepro.functional.scan import scan
 from lnrepro.functional.scan_options import ScanOptions
@@ -141,8 +137,7 @@ def unroll(
     weights, step_params = cell.prepare(params)
     checks.features("unroll", cell, weights, x)
     x, weights = products.in_one_dtype(x, weights)
-    step_params = jax.tree.map(lambda a: products.gather_from(a, 0), step_params)
-    step_params = wide_tree(step_params)
+    step_params = wide_tree(jax.tree.map(gather_from, step_params))
     mask = sequences.flags("unroll: mask", mask, x)
     resets = sequences.flags("unroll: resets", resets, x)
     batch_axes = x.ndim - 2
@@ -163,7 +158,9 @@ def unroll(
     first = x[0] if steps else x.sum(0)
     if key is not None:
         key, noise_key = jax.random.split(key)
-        noise = cell.sample(noise_key, first) if noise is None else noise
+        if noise is None:
+            noise = cell.sample(noise_key, first)
+        key = jax.random.split(key, steps)
     own_carry = wide_tree(cell.initial_carry(params, first))
     carry = own_carry
     if initial_carry is not None:
@@ -174,24 +171,20 @@ def unroll(
             )
             carry = sequences.where(reads, given, own_carry)
 
-    context = StepContext(
-        mask=mask,
-        key=None if key is None else jax.random.split(key, steps),
-        statistics=sequences.statistics_of_steps(
-            cell, statistics, direction.numbers(steps)
-        ),
-    )
+    numbers = direction.of_steps(jnp.arange(steps))
+    given_statistics = sequences.statistics_of_steps(cell, statistics, numbers)
+    context = StepContext(mask=mask, key=key, statistics=given_statistics)
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
     x, weights, inputs, carry = sequences.vary_alike(
         params, (x, weights, inputs, carry)
     )
     result = scan(
-        _guarded_step(cell),
+        functools.partial(_guarded_step, cell),
         weights,
         inputs,
         carry,
         x,
-        output=_output_of(cell, x.dtype),
+        output=functools.partial(_output, cell, x.dtype),
         context=(context, resets),
         reverse=direction.from_end,
         options=options,
@@ -261,8 +254,7 @@ def step(
     weights, step_params = cell.prepare(params)
     checks.features("step", cell, weights, x)
     x, weights = products.in_one_dtype(x, weights)
-    step_params = jax.tree.map(lambda a: products.gather_from(a, 0), step_params)
-    step_params = wide_tree(step_params)
+    step_params = wide_tree(jax.tree.map(gather_from, step_params))
     mask = sequences.flags("step: mask", mask, x)
     reset = sequences.flags("step: reset", reset, x)
     # Padding may hold anything, even NaN, which would reach the gradients.
@@ -274,48 +266,38 @@ def step(
     own_carry = wide_tree(cell.initial_carry(params, x))
     carry = given = checks.carry_like("step", own_carry, carry)
     if mask is not None:
-        resets = None if reset is None else reset[None]
-        reads, returns = sequences.use_of_first_carry(mask[None], resets)
+        # With a time axis of one step.
+        flags = jax.tree.map(lambda a: a[None], (mask, reset))
+        reads, returns = sequences.use_of_first_carry(*flags)
         carry = sequences.where(reads, given, own_carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
-    carry, _ = _guarded_step(cell)(
-        products.named_dot(weights), inputs, carry, x, (context, reset)
-    )
+    dot = products.named_dot(weights)
+    carry, _ = _guarded_step(cell, dot, inputs, carry, x, (context, reset))
     if mask is not None:
         carry = sequences.where(returns, given, carry)
-    return carry, sequences.without_padding(_output_of(cell, x.dtype)(carry), mask)
+    return carry, sequences.without_padding(_output(cell, x.dtype, carry), mask)
 
 
-def _output_of(cell, dtype):
-    """The cell's output as a function of the carry, in the dtype of the products."""
-
-    def output(carry):
-        return cell.output(carry).astype(dtype)
-
-    return output
+def _output(cell, dtype, carry):
+    """The cell's output after a step, in the dtype of the products."""
+    return cell.output(carry).astype(dtype)
 
 
-def _guarded_step(cell):
+def _guarded_step(cell, dot, inputs, carry, x, context):
     """One step of the cell, with resets before it and padding passed over."""
-
-    def guarded_step(dot, inputs, carry, x, context):
-        context, reset = context
-        # What all steps share is differentiated, so it is not in the scan's context.
-        context = context._replace(memory=inputs.memory, noise=inputs.noise)
-        # A reset stands before the step that sees the first input of a new sequence.
-        if reset is not None:
-            carry = sequences.where(reset, inputs.reset_carry, carry)
-        result = cell.step(dot, inputs.params, carry, x, context)
-        new, statistics = checks.step_result(cell, carry, result)
-        # A loop keeps the dtypes of its carry.
-        new = jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry)
-        # A padded step passes the carry on.
-        if context.mask is not None:
-            new = sequences.where(context.mask, new, carry)
-        return new, statistics
-
-    return guarded_step
+    context, reset = context
+    # What all steps share is differentiated, so it is not in the scan's context.
+    context = context._replace(memory=inputs.memory, noise=inputs.noise)
+    # A reset stands before the step that sees the first input of a new sequence.
+    if reset is not None:
+        carry = sequences.where(reset, inputs.reset_carry, carry)
+    result = cell.step(dot, inputs.params, carry, x, context)
+    new, statistics = checks.step_result(cell, carry, result)
+    # A padded step passes the carry on.
+    if context.mask is not None:
+        new = sequences.where(context.mask, new, carry)
+    return new, statistics
 
 
 def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
@@ -429,32 +411,29 @@ def bidirectional(
             "bidirectional: params must be a pair, the parameters of the forward and "
             f"of the backward cell; it is a {type(params).__name__}"
         )
-    # Each cell draws its own noise, so the key is split.
-    keys = None if key is None else jax.random.split(key)
-
-    def run(number, cell):
-        """Run one of the cells, the second one from right to left."""
-
-        def own(pair):
-            return None if pair is None else pair[number]
-
-        return unroll(
+    keys = None, None
+    if key is not None:
+        # Each cell draws its own noise, so the key is split.
+        keys = jax.random.split(key)
+    carries = initial_carry or (None, None)
+    left, right = (
+        unroll(
             cell,
             params[number],
             x,
-            initial_carry=own(initial_carry),
+            initial_carry=carries[number],
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
             reverse=number == 1,
             keep_order=True,
             time_major=time_major,
-            key=own(keys),
+            key=keys[number],
             memory=memory,
             options=options,
         )
-
-    left, right = run(0, forward), run(1, backward)
+        for number, cell in enumerate((forward, backward))
+    )
     # Both outputs stand in the order of x, so row t of each belongs to input t.
     outputs = jnp.concatenate([left.outputs, right.outputs], -1)
     return Unrolled((left.carry, right.carry), outputs, None)

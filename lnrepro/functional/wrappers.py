@@ -11,9 +11,9 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Cell, Prepared, zeros_for
+from lnrepro.functional.arrays import wide, wide_dtype, zeros_for
+from lnrepro.functional.cells.base import Cell, Prepared
 from lnrepro.functional.fields import choice
-from lnrepro.functional.norms import wide, wide_dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +179,9 @@ class VariationalDropout(WrappedCell):
         # The mask is part of the product's input, not of the carry, so that the GRU's
         # mix of old and new h reads h whole.
         def dot_of_masked(name, v):
-            reads_h = name in self.recurrent_weights
-            return dot(name, v * noise["h"].astype(v.dtype) if reads_h else v)
+            if name in self.recurrent_weights:
+                v = v * noise["h"].astype(v.dtype)
+            return dot(name, v)
 
         # Rounded once, after the product with the mask.
         x = (wide(x) * noise["x"].astype(wide_dtype(x.dtype))).astype(x.dtype)
@@ -254,11 +255,10 @@ class Stack(Cell):
     def input_sizes(self, features_in: int) -> list[int]:
         """The number of input features of every cell."""
         # A cell sees the output of the cell below and, with skip="graves", x beside it.
-        sizes = [features_in]
-        for cell in self.cells[:-1]:
-            shortcut = features_in if self.skip == "graves" else 0
-            sizes.append(cell.features + shortcut)
-        return sizes
+        sizes = [cell.features for cell in self.cells[:-1]]
+        if self.skip == "graves":
+            sizes = [size + features_in for size in sizes]
+        return [features_in, *sizes]
 
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters, a tuple with one entry per cell."""
@@ -353,7 +353,9 @@ class Stack(Cell):
             cell.output(of_cell)
             for cell, of_cell in zip(self.cells, carry, strict=True)
         ]
-        return jnp.concatenate(outputs, -1) if self.skip == "graves" else outputs[-1]
+        if self.skip == "graves":
+            return jnp.concatenate(outputs, -1)
+        return outputs[-1]
 
     @property
     def sites(self):

@@ -29,7 +29,8 @@ from lnrepro.flax_modules import (
     refuse_batch_norm,
     refuse_mask_of_sequence,
 )
-from lnrepro.functional.cells.base import Carry, Initializer, wide_tree
+from lnrepro.functional.arrays import wide_tree
+from lnrepro.functional.cells.base import Carry, Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
 Keys = nnx.Rngs | nnx.RngStream | jax.Array

@@ -16,12 +16,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.norms import wide, wide_dtype
-from lnrepro.functional.products import gather_from
+from lnrepro.functional.arrays import wide_dtype
+from lnrepro.functional.products import Dot
 
 Carry = Any
 Params = Any
-Dot = Callable[[str, jax.Array], jax.Array]
 # (key, shape, dtype) -> array, as those of `jax.nn.initializers`.
 Initializer = Callable[..., jax.Array]
 
@@ -130,8 +129,8 @@ class Cell:
         is faster. The gradient of x is fastest where `dot` multiplies x itself.
 
         Args:
-          dot: (name, v [..., D]) -> v times the weight of that name, [..., N], in the
-            weight's dtype. Each name at most once in a step.
+          dot: (name, v [..., D]) -> v times the weight of that name, [..., N], in
+            float32 at least. Each name at most once in a step.
           params: `Prepared.params`.
           carry: the carry before the step.
           x: [..., D], the input of the step.
@@ -179,26 +178,6 @@ class Cell:
     def map_cells(self, wrap: Callable[["Cell"], "Cell"]) -> "Cell":
         """Wrap the cell; a stack wraps each of its cells."""
         return wrap(self)
-
-
-def zeros_for(x: jax.Array, features: int) -> jax.Array:
-    """Zeros [..., H] with the batch axes and sharding of x, in float32 at least."""
-    x = gather_from(x, x.ndim - 1)
-    column = x[..., :1]
-    # Nothing is less than itself, not even NaN: x gives its axes and sharding alone.
-    zeros = (column < column).astype(wide_dtype(x.dtype))
-    return jnp.broadcast_to(zeros, (*x.shape[:-1], features))
-
-
-def wide_tree(tree: Any) -> Any:
-    """Return a pytree with its floating-point arrays in float32 at least."""
-
-    # A count or a flag in the carry of a user's cell keeps its dtype.
-    def widened(a):
-        a = jnp.asarray(a)
-        return wide(a) if jnp.issubdtype(a.dtype, jnp.floating) else a
-
-    return jax.tree.map(widened, tree)
 
 
 def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None:

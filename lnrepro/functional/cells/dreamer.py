@@ -16,26 +16,23 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arrays import add_row, gather_from, zeros_for
 from lnrepro.functional.cells.base import (
     Cell,
     ParamSpec,
     Prepared,
     check_params,
     draw,
-    wide,
-    zeros_for,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import (
     Norm,
     Normaliser,
-    add_row,
     check_norm,
     norm_of,
     site_specs,
 )
 from lnrepro.functional.fields import not_negative, positive_integer
-from lnrepro.functional.products import gather_from
 
 lecun_normal = jax.nn.initializers.lecun_normal()
 
@@ -78,10 +75,9 @@ class DreamerGRUCell(GatedCell):
 
     def step(self, dot, params, carry, x, context):
         """Take one step."""
-        normalise = self.normaliser(params, context)
-        # Narrow products are added in float32, so that the sum is rounded once.
+        normalise = Normaliser(self.site_norms, params, context)
         x_gates = normalise("x", add_row(dot("w_x", x), params, "bias"))
-        a = normalise("joint", x_gates + wide(dot("w_h", carry)))
+        a = normalise("joint", x_gates + dot("w_h", carry))
         return _mix(a, carry, self.activation_fn), normalise.statistics
 
 
@@ -233,7 +229,7 @@ class DreamerBlockGRUCell(Cell):
         y_0 = self._layer(normalise, "0", dot("w_0", carry))
         y = jnp.concatenate([y_0, *y_of_x], -1)
         # V h and U y are one product in DreamerV3, of blocks that each hold all of y.
-        total = wide(dot("w_h", carry)) + wide(dot("w_y", y))
+        total = dot("w_h", carry) + dot("w_y", y)
         gates = dot("w_gates", self._layer(normalise, "hidden", total))
         return _mix(add_row(gates, params, "bias_gates"), carry), None
 

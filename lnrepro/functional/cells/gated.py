@@ -8,19 +8,17 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arrays import row, wide, zeros_for
 from lnrepro.functional.cells.base import (
     Cell,
     Initializer,
     ParamSpec,
     Prepared,
-    StepContext,
     check_params,
     draw,
-    zeros_for,
 )
 from lnrepro.functional.cells.sites import (
     Norm,
-    Normaliser,
     check_norm,
     norm_of,
     site_params,
@@ -28,7 +26,6 @@ from lnrepro.functional.cells.sites import (
 )
 from lnrepro.functional.fast.layer_norm import Groups
 from lnrepro.functional.fields import not_negative, positive_integer
-from lnrepro.functional.norms import row, wide
 
 glorot_uniform = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
@@ -133,7 +130,9 @@ class GatedCell(Cell):
             if self.learned_carry:
                 part += row(params[name], part)
             parts.append(part)
-        return tuple(parts) if len(parts) > 1 else parts[0]
+        if len(parts) == 1:
+            return parts[0]
+        return tuple(parts)
 
     def prepare(self, params):
         """Centre or weight-normalise kernels and inner bias, as the norms ask for.
@@ -170,10 +169,6 @@ class GatedCell(Cell):
     def output(self, carry):
         """Return h, the carry itself."""
         return carry
-
-    def normaliser(self, params: dict, context: StepContext) -> Normaliser:
-        """Return the norms of this step as a function of (site, values)."""
-        return Normaliser(self.site_norms, params, context)
 
     @property
     def sites(self):

@@ -8,11 +8,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arrays import add_row
 from lnrepro.functional.cells.base import (
     ParamSpec,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import Norm, add_row, site_params
+from lnrepro.functional.cells.sites import Norm, Normaliser, site_params
 from lnrepro.functional.fields import choice
 
 
@@ -104,7 +105,7 @@ class GRUCell(GatedCell):
     def step(self, dot, params, carry, x, context):
         """Take one step: eq. 26 to 28."""
         h = carry
-        normalise = self.normaliser(params, context)
+        normalise = Normaliser(self.site_norms, params, context)
         # The input's part of the gates (eq. 26) and of the candidate (eq. 27).
         x_part = normalise("x", add_row(dot("w_x", x), params, "bias"))
         x_gates, x_candidate = jnp.split(x_part, [2 * self.features], -1)

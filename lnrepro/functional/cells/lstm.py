@@ -8,6 +8,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arrays import add_row, row, wide
 from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
@@ -16,12 +17,11 @@ from lnrepro.functional.cells.base import (
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import (
     Norm,
-    add_row,
+    Normaliser,
     norm_of,
     without_bias,
 )
 from lnrepro.functional.fields import choice
-from lnrepro.functional.norms import row, wide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +97,8 @@ class LSTMCell(GatedCell):
         choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
         choice("LSTMCell", "norm_site", self.norm_site, ("products", "joint"))
         # A norm of the weights alone, or of the cell, has nothing to do at a sum.
-        is_lost = self.norm_of_product(4).is_plain and norm_of(self.norm) != Norm()
-        if self.norm_site == "joint" and is_lost:
+        has_norm = norm_of(self.norm) != Norm()
+        if self.norm_site == "joint" and has_norm and self.site_norms["joint"].is_plain:
             raise ValueError(
                 f"LSTMCell: norm={self.norm!r} does not go with norm_site='joint'"
             )
@@ -136,15 +136,13 @@ class LSTMCell(GatedCell):
         # The biases of the two norms and of the cell only occur as a sum.
         for name in ("bias_x", "bias_h"):
             if name in rest:
-                bias = rest.pop(name)
-                bias = wide(bias)
-                rest["bias"] = wide(rest["bias"]) + bias if "bias" in rest else bias
+                rest["bias"] = add_row(wide(rest.pop(name)), rest, "bias")
         return Prepared(weights, rest)
 
     def step(self, dot, params, carry, x, context):
         """Take one step: eq. 20 to 22."""
         c, h = carry
-        normalise = self.normaliser(params, context)
+        normalise = Normaliser(self.site_norms, params, context)
 
         # Eq. 20: both products, each under its norm, and the bias.
         x_gates = normalise("x", add_row(dot("w_x", x), params, "inner_bias"))

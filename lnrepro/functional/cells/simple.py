@@ -4,8 +4,9 @@ import dataclasses
 import functools
 from typing import ClassVar
 
+from lnrepro.functional.arrays import add_row
 from lnrepro.functional.cells.gated import GatedCell
-from lnrepro.functional.cells.sites import Norm, add_row, without_bias
+from lnrepro.functional.cells.sites import Norm, Normaliser, without_bias
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class SimpleCell(GatedCell):
     def step(self, dot, params, carry, x, context):
         """Take one step: eq. 4."""
         h = carry
-        normalise = self.normaliser(params, context)
+        normalise = Normaliser(self.site_norms, params, context)
         # Sites without a norm return what they get, so that one line serves all norms.
         products = normalise("x", dot("w_x", x)) + normalise("h", dot("w_h", h))
         a = normalise("joint", products)

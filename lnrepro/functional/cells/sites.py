@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import jax
 
 from lnrepro.functional import norms
+from lnrepro.functional.arrays import add_row
 from lnrepro.functional.cells.base import Initializer, ParamSpec, StepContext
 from lnrepro.functional.fast.layer_norm import (
     Groups,
@@ -19,7 +20,6 @@ from lnrepro.functional.fast.layer_norm import (
     layer_norm_of_groups,
 )
 from lnrepro.functional.fields import choice
-from lnrepro.functional.norms import row, wide
 
 zeros = jax.nn.initializers.zeros
 
@@ -121,14 +121,13 @@ class Norm:
 
         Args:
           params: the site's parameters.
-          a: the values at the site.
+          a: the values at the site, in float32 at least.
           context: the context of the step; its statistics are those of the site.
 
         Returns:
-          (the normalised values times the gain, in float32 at least; statistics of the
-          batch, or None).
+          (the normalised values times the gain; statistics of the batch, or None).
         """
-        return wide(a), None
+        return a, None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +144,9 @@ class LayerNorm(Norm):
 
     def prepare(self, params, weight):
         """Centre the weight or bias."""
-        return centre(weight, groups=self.groups) if self.subtracts_mean else weight
+        if not self.subtracts_mean:
+            return weight
+        return centre(weight, groups=self.groups)
 
     def apply(self, params, a, context):
         """Normalise each group of a [..., N]."""
@@ -190,8 +191,7 @@ class BatchNorm(Norm):
         # Without statistics this is training: `batch_norm` takes those of the batch.
         mean, var = context.statistics or (None, None)
         y, used = norms.batch_norm(
-            # Rounded to bfloat16, the mean of many rows would drift.
-            wide(a),
+            a,
             params["gain"],
             mask=context.mask,
             epsilon=self.epsilon,
@@ -246,14 +246,19 @@ def check_norm(
         is_of_products = norm.of_product is not None or norm.of_state is None
         return (has_state or is_of_products) and not (of_sums and norm.splits_sums)
 
-    if not isinstance(norm, Norm) or not has_place(norm):
+    known = norm
+    if isinstance(norm, str):
+        known = NORMS.get(norm)
+    if not isinstance(known, Norm) or not has_place(known):
         names = tuple(name for name, known in NORMS.items() if has_place(known))
         choice(cell, "norm", norm, names)
 
 
 def norm_of(norm: str | Norm) -> Norm:
     """Return the norm of a name, or the norm itself."""
-    return norm if isinstance(norm, Norm) else NORMS[norm]
+    if isinstance(norm, str):
+        return NORMS[norm]
+    return norm
 
 
 def without_bias(norm: Norm) -> Norm:
@@ -279,7 +284,7 @@ class Normaliser:
     collected: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
-        """Normalise the values a [..., N] at a site, in float32 at least."""
+        """Normalise a [..., N], the values at a site, in float32 at least as a is."""
         params = site_params(self.params, site)
         given = (self.context.statistics or {}).get(site)
         context = self.context._replace(statistics=given)
@@ -327,20 +332,3 @@ def site_specs(
         for name in norm.names:
             specs[f"{name}_{site}"] = ParamSpec(starts[name], (norm.size,))
     return specs
-
-
-def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
-    """Add a bias where there is one.
-
-    Args:
-      a: [..., N].
-      params: parameters, which may have the bias [N].
-      name: name of the bias.
-
-    Returns:
-      The sum in float32 at least, or a as it is.
-    """
-    if name not in params:
-        return a
-    # A narrow product is rounded once, after the sum.
-    return wide(a) + row(params[name], wide(a))

@@ -36,8 +36,8 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
+from lnrepro.functional.arrays import row, wide
 from lnrepro.functional.fast import platform
-from lnrepro.functional.norms import row, wide
 
 # Sizes of the groups of units relative to each other: (1,) is one group of all units,
 # (2, 1) is for the GRU, whose two gates are one group and whose candidate is another.
@@ -52,13 +52,12 @@ def centre(w: jax.Array, *, groups: Groups = (1,)) -> jax.Array:
       groups: the groups of units.
     """
     units = _units_of(w, groups)
-    return (wide(w) - units.spread(units.means(wide(w)))).astype(w.dtype)
+    return units.centred(wide(w)).astype(w.dtype)
 
 
 def layer_norm_of_groups(
     a: jax.Array,
     gain: jax.Array,
-    bias: jax.Array | None = None,
     *,
     epsilon: float = 1e-5,
     groups: Groups = (1,),
@@ -67,46 +66,40 @@ def layer_norm_of_groups(
     """Layer norm of each group of a [..., N].
 
     Args:
-      a: floating-point array [..., N].
+      a: [..., N], in float32 at least, as products are.
       gain: [N].
-      bias: [N], or None for 0.
       epsilon: added to the variance under the root.
       groups: the groups of units.
       is_centred: whether the mean of each group is zero already.
 
     Returns:
-      Array [..., N] in float32 at least.
+      Array [..., N].
     """
-    a, on = wide(a), platform.current()
+    on = platform.current()
     if on == "cpu" and not is_centred:
         # On a CPU, a derivative rule for both at once was not measured to be faster.
-        a, is_centred = centre(a, groups=groups), True
+        a, is_centred = _units_of(a, groups).centred(a), True
     options = epsilon, groups, is_centred, on
     gain = gain.astype(a.dtype)
     if not isinstance(a, jax.core.Tracer):
-        y = _normalised(a, gain, *options)
-    elif _is_part_of_a_program():
-        # As one function it saves a step on an H100 three kernels. It is a new function
-        # each time: programs that read jaxprs, such as jax2onnx, do not take one jaxpr
-        # that occurs twice.
-        y = jax.jit(lambda a, gain: _normalised(a, gain, *options))(a, gain)
-    else:
-        # Without `jax.jit` a new function would be compiled at every step.
-        y = _compiled_once(a, gain, *options)
-    return y if bias is None else y + row(bias, y)
-
-
-def _is_part_of_a_program():
-    """Whether what is computed now is traced, for `jax.jit`, a loop or an export."""
+        return _normalised(a, gain, *options)
     # Derivatives and `vmap` of a program that runs at once leave constants as they are.
-    return isinstance(jnp.zeros(1), jax.core.Tracer)
+    if isinstance(jnp.zeros(1), jax.core.Tracer):
+        # All of it is traced, for `jax.jit`, a loop or an export. As one function it
+        # saves a step on an H100 three kernels. It is a new function each time:
+        # programs that read jaxprs, such as jax2onnx, do not take one jaxpr that occurs
+        # twice.
+        return jax.jit(lambda a, gain: _normalised(a, gain, *options))(a, gain)
+    # Without `jax.jit` a new function would be compiled at every step.
+    return _compiled_once(a, gain, *options)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4, 5))
 def _normalised(a, gain, epsilon, groups, is_centred, on):
     """Each group of a [..., N] over its deviation, times gain [N]; on: the platform."""
     units = _units_of(a, groups)
-    a = a if is_centred else a - units.spread(units.means(a))
+    if not is_centred:
+        a = units.centred(a)
     return a * units.spread(_scales(a, epsilon, groups, on)) * row(gain, a)
 
 
@@ -120,7 +113,8 @@ def _(epsilon, groups, is_centred, on, primals, tangents):
     a, gain = primals
     da, dgain = tangents
     units = _units_of(a, groups)
-    a = a if is_centred else a - units.spread(units.means(a))
+    if not is_centred:
+        a = units.centred(a)
     scales = _scales(a, epsilon, groups, on)
     # The relative change of each group's scale. The mean of da adds nothing to these
     # sums, as the mean of a is zero. So the reverse takes this sum and that of the mean
@@ -138,7 +132,8 @@ def _(epsilon, groups, is_centred, on, primals, tangents):
         change = jnp.sum(changes[..., None] * of_rows, -2)
     scale = units.spread(scales)
     gain = row(gain, a)
-    da = da if is_centred else da - units.spread(units.means(da))
+    if not is_centred:
+        da = units.centred(da)
     change = change + row(dgain, a)
     return a * scale * gain, da * (scale * gain) + a * (scale * change)
 
@@ -169,7 +164,13 @@ class _Units(NamedTuple):
 
     def spread(self, values):
         """One array from a value for each group."""
-        return values[0] if self.in_first is None else jnp.where(self.in_first, *values)
+        if self.in_first is None:
+            return values[0]
+        return jnp.where(self.in_first, *values)
+
+    def centred(self, a):
+        """The array a minus the mean of each group."""
+        return a - self.spread(self.means(a))
 
 
 def _units_of(a, groups):

@@ -74,7 +74,7 @@ def scan_in_place(
     """
     reverse = not plan.reverse
     steps = jax.tree.leaves(inputs)[0].shape[0]
-    toward = -1 if reverse else 1
+    first, toward = (steps - 1, -1) if reverse else (0, 1)
 
     # The index is in range, so that no step pays for wrapping a negative one.
     def read(stacks, t):
@@ -104,7 +104,7 @@ def scan_in_place(
         return (t, carry, add(total, terms), stacks, read(stacks, t)), outputs
 
     # The first values are read before the loop, which reads one step ahead.
-    t = jnp.asarray(steps - 1 if reverse else 0)
+    t = jnp.asarray(first)
     (_, carry, total, stacks, _), outputs = jax.lax.scan(
         one_iteration,
         (t, carry, total, replaced, read(replaced, t)),

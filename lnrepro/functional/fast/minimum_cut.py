@@ -7,6 +7,7 @@ References:
 
 import collections
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -89,8 +90,6 @@ def _reached(capacity):
 
 def _size(v):
     """Bytes of a variable. Symbolic sizes of jax.export count as 1."""
-    size = v.aval.dtype.itemsize
-    for n in v.aval.shape:
-        size *= n if isinstance(n, int) else 1
+    known = [n for n in v.aval.shape if isinstance(n, int)]
     # One array is better than two of half its size.
-    return size + 1
+    return v.aval.dtype.itemsize * math.prod(known) + 1

@@ -1,0 +1,73 @@
+"""What every computation asks of arrays: precision, rank, and where they lie.
+
+Shape letters: H hidden units, N features, units or pre-activations.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def wide_dtype(dtype: jax.typing.DTypeLike) -> Any:
+    """Return the dtype of floating-point numbers, or float32 where it is narrower."""
+    # `jnp.promote_types` refuses bfloat16 under strict promotion.
+    if jnp.finfo(dtype).bits < 32:
+        return jnp.float32
+    return jnp.dtype(dtype)
+
+
+def wide(a: Any) -> jax.Array:
+    """Return a in float32 at least, for statistics and gates, if it is floating point.
+
+    A count or a flag, as the carry of a user's cell may have, keeps its dtype.
+    """
+    a = jnp.asarray(a)
+    if not jnp.issubdtype(a.dtype, jnp.floating):
+        return a
+    return a.astype(wide_dtype(a.dtype))
+
+
+def wide_tree(tree: Any) -> Any:
+    """Return a pytree with its floating-point arrays in float32 at least."""
+    return jax.tree.map(wide, tree)
+
+
+def row(vector: jax.Array, a: jax.Array) -> jax.Array:
+    """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
+    return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
+
+
+def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
+    """Add a bias where there is one.
+
+    Args:
+      a: [..., N].
+      params: parameters, which may have the bias [N].
+      name: name of the bias.
+
+    Returns:
+      The sum, or a as it is.
+    """
+    if name not in params:
+        return a
+    return a + row(params[name], a)
+
+
+def gather_from(a: jax.Array, axis: int = 0) -> jax.Array:
+    """Return an array whose axes from `axis` on are whole on every device."""
+    spec = jax.typeof(a).sharding.spec
+    # Without a mesh, and with Auto axes, nothing stands here.
+    if not any(spec[axis:]):
+        return a
+    whole = [None] * len(spec[axis:])
+    return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:axis], *whole))
+
+
+def zeros_for(x: jax.Array, features: int) -> jax.Array:
+    """Zeros [..., H] with the batch axes and sharding of x, in float32 at least."""
+    x = gather_from(x, x.ndim - 1)
+    column = x[..., :1]
+    # Nothing is less than itself, not even NaN: x gives its axes and sharding alone.
+    zeros = (column < column).astype(wide_dtype(x.dtype))
+    return jnp.broadcast_to(zeros, (*x.shape[:-1], features))
