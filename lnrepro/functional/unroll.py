@@ -156,11 +156,12 @@ def unroll(
 
     # Noise and the first carry. T may be 0.
     first = x[0] if steps else x.sum(0)
+    keys = None
     if key is not None:
         key, noise_key = jax.random.split(key)
+        keys = jax.random.split(key, steps)
         if noise is None:
             noise = cell.sample(noise_key, first)
-        key = jax.random.split(key, steps)
     own_carry = wide_tree(cell.initial_carry(params, first))
     carry = own_carry
     if initial_carry is not None:
@@ -173,7 +174,7 @@ def unroll(
 
     numbers = direction.of_steps(jnp.arange(steps))
     given_statistics = sequences.statistics_of_steps(cell, statistics, numbers)
-    context = StepContext(mask=mask, key=key, statistics=given_statistics)
+    context = StepContext(mask=mask, key=keys, statistics=given_statistics)
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
     x, weights, inputs, carry = sequences.vary_alike(
         params, (x, weights, inputs, carry)
