@@ -19,6 +19,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+# Graves has neither limit. Without them a Gaussian may shrink to a point or a line,
+# where the density has no bound.
 # log 1e-4, in standard deviations of the training set's offsets. In IAM-OnDB this is
 # 1/200 of the unit of the coordinates.
 LOG_SIGMA_MIN = -9.2103404

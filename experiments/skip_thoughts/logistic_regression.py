@@ -24,6 +24,7 @@ import scipy.sparse
 
 # The values of C to choose from.
 GRID = tuple(2.0**i for i in range(9))
+# Steps of a problem at the most. It ends earlier where its gradient is small enough.
 MAX_STEPS = 2000
 
 

@@ -4,7 +4,8 @@ import numpy as np
 
 from lnrepro.data.shuffle import random_bits
 
-# Rounds of the Feistel network.
+# Rounds of the Feistel network. Four are enough with random functions (Luby and
+# Rackoff), and `_mix` is a fixed one.
 ROUNDS = 6
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from lnrepro.data.plan import BatchPlan
 from lnrepro.data.stream import Stream
 
-# Larger data sets stay on the host.
+# Larger data sets stay on the host. The limit was not tuned: MNIST takes 0.04 GiB.
 LARGEST_BYTES = 2**30
 
 

@@ -44,7 +44,7 @@ _one_slice = functools.partial(fission.scan, one_slice=True)
 #   cpu  measured on two cores of an AMD EPYC, 2026-11-24: a product leaves its result
 #        in the cache, so that a step computes its own
 #   tpu  of the programs that the compiler makes for a v5e: docs/log.md, 2026-11-26
-#   gpu  measured on an H100, docs/performance.md. It serves all other platforms too.
+#   gpu  measured on an H100: docs/log.md, 2026-11-26. It serves all other platforms
 FORMS = {
     "cpu": Form(jax.lax.scan, in_place=True, adds_in_loop=True, least_steps=4),
     "tpu": Form(fission.scan, in_place=False, adds_in_loop=False, least_steps=32),
