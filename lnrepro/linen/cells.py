@@ -133,11 +133,13 @@ class CellParameters(nn.Module):
         return as_drawn(nn.unbox(params))
 
     @nn.nowrap
-    def _step(self, carry, inputs, deterministic, **options):
+    def _step(self, carry, inputs, deterministic, mask, reset, memory):
         """Take one step: (carry, y)."""
         cell, params, x, key = self._prepare(inputs, deterministic)
         refuse_mask_of_sequence(type(self).__name__, cell, key, x)
-        return functional.step(cell, params, carry, x, key=key, **options)
+        return functional.step(
+            cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
+        )
 
 
 class CellModule(CellParameters, nn.RNNCellBase):
@@ -173,8 +175,7 @@ class CellModule(CellParameters, nn.RNNCellBase):
           ValueError: a shape that does not fit; parameters of another cell; batch norm;
             noise that lasts for a sequence.
         """
-        options = {"mask": mask, "reset": reset, "memory": memory}
-        return self._step(carry, inputs, deterministic, **options)
+        return self._step(carry, inputs, deterministic, mask, reset, memory)
 
     @property
     def num_feature_axes(self) -> int:

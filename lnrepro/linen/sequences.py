@@ -141,8 +141,8 @@ class SequenceModule(nn.Module):
         Raises:
           TypeError, ValueError: as the call; noise or a norm of whole sequences.
         """
-        options = {"mask": mask, "reset": reset, "memory": memory}
-        return self.parameter_module._step(carry, inputs, deterministic, **options)
+        owner = self.parameter_module
+        return owner._step(carry, inputs, deterministic, mask, reset, memory)
 
 
 class RNN(SequenceModule):

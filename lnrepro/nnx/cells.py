@@ -136,13 +136,15 @@ class CellParameters(nnx.Module):
         stream = rngs["dropout"] if isinstance(rngs, nnx.Rngs) else rngs
         return cell, params, x, stream()
 
-    def _step(self, carry, inputs, deterministic, rngs, **options):
+    def _step(self, carry, inputs, deterministic, rngs, mask, reset, memory):
         """Take one step: (carry, y)."""
         cell, params, x, key = self._prepare(inputs, deterministic, rngs)
         refuse_mask_of_sequence(type(self).__name__, cell, key, x)
-        # Both may hold variables, such as a learned carry.
-        carry, options = arrays(carry), arrays(options)
-        return functional.step(cell, params, carry, x, key=key, **options)
+        # They may hold variables, such as a learned carry.
+        carry, mask, reset, memory = arrays((carry, mask, reset, memory))
+        return functional.step(
+            cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
+        )
 
     def set_view(self, deterministic: bool | None = None):
         """Set the attribute that `nnx.view` was given.
@@ -189,8 +191,7 @@ class CellModule(CellParameters):
           ValueError: a shape that does not fit; parameters of another cell; noise that
             lasts for a sequence, or noise without rngs.
         """
-        options = {"mask": mask, "reset": reset, "memory": memory}
-        return self._step(carry, inputs, deterministic, rngs, **options)
+        return self._step(carry, inputs, deterministic, rngs, mask, reset, memory)
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -144,9 +144,8 @@ class SequenceModule(nnx.Module):
         Raises:
           TypeError, ValueError: as the call; noise of whole sequences.
         """
-        options = {"mask": mask, "reset": reset, "memory": memory}
         owner = self.parameter_module
-        return owner._step(carry, inputs, deterministic, rngs, **options)
+        return owner._step(carry, inputs, deterministic, rngs, mask, reset, memory)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
