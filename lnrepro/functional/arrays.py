@@ -71,3 +71,38 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
     # Nothing is less than itself, not even NaN: x gives its axes and sharding alone.
     zeros = (column < column).astype(wide_dtype(x.dtype))
     return jnp.broadcast_to(zeros, (*x.shape[:-1], features))
+
+
+def vary_alike(params: Any, tree: Any) -> Any:
+    """Inside shard_map, make all arrays vary over the same axes.
+
+    They are the axes over which the inputs or a parameter vary. The carry of the loop
+    then keeps one type, and gradients are summed over devices once, not at every step.
+
+    Args:
+      params: the parameters. They are read for their axes only.
+      tree: pytree of arrays.
+
+    Returns:
+      The tree.
+    """
+    leaves = jax.tree.leaves((params, tree))
+    # No array varies outside shard_map, and then there is nothing to do.
+    axes = frozenset().union(*map(varying_axes, leaves))
+    if not axes:
+        return tree
+
+    def vary(a):
+        missing = tuple(axes - varying_axes(a))
+        return jax.lax.pcast(a, missing, to="varying") if missing else a
+
+    return jax.tree.map(vary, tree)
+
+
+def varying_axes(a: Any) -> frozenset[str]:
+    """Return the manual axes of shard_map over which an array varies."""
+    kind = jax.typeof(a)
+    # The attribute was renamed in JAX 0.11.
+    if hasattr(kind, "manual_axis_type"):
+        return kind.manual_axis_type.varying
+    return kind.vma

@@ -60,9 +60,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional import products
+from lnrepro.functional import loops, products
 from lnrepro.functional.arrays import wide_dtype
-from lnrepro.functional.fast import kernels, loops, platform, tuning
+from lnrepro.functional.fast import kernels, platform, tuning
 from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.products import NamedProducts, Reads, Weights, reads_of
 from lnrepro.functional.scan_options import ScanOptions, plan_for

@@ -266,38 +266,3 @@ def steps_with_a_row(mask: jax.Array | None, steps: int) -> jax.Array:
         return jnp.ones((steps,), bool)
     # Batch norm has no statistics of a step whose rows are all padding.
     return mask.any(tuple(range(1, mask.ndim)))
-
-
-def vary_alike(params: Any, tree: Any) -> Any:
-    """Inside shard_map, make all arrays vary over the same axes.
-
-    They are the axes over which the inputs or a parameter vary. The carry of the loop
-    then keeps one type, and gradients are summed over devices once, not at every step.
-
-    Args:
-      params: the parameters. They are read for their axes only.
-      tree: pytree of arrays.
-
-    Returns:
-      The tree.
-    """
-    leaves = jax.tree.leaves((params, tree))
-    # No array varies outside shard_map, and then there is nothing to do.
-    axes = frozenset().union(*map(varying_axes, leaves))
-    if not axes:
-        return tree
-
-    def vary(a):
-        missing = tuple(axes - varying_axes(a))
-        return jax.lax.pcast(a, missing, to="varying") if missing else a
-
-    return jax.tree.map(vary, tree)
-
-
-def varying_axes(a: Any) -> frozenset[str]:
-    """Return the manual axes of shard_map over which an array varies."""
-    kind = jax.typeof(a)
-    # The attribute was renamed in JAX 0.11.
-    if hasattr(kind, "manual_axis_type"):
-        return kind.manual_axis_type.varying
-    return kind.vma

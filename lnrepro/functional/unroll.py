@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import checks, products, sequences
-from lnrepro.functional.arrays import gather_from, wide_tree
+from lnrepro.functional.arrays import gather_from, vary_alike, wide_tree
 from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
 from lnrepro.functional.fast import kernels
 from lnrepro.functional.scan import scan
@@ -176,9 +176,7 @@ def unroll(
     given_statistics = sequences.statistics_of_steps(cell, statistics, numbers)
     context = StepContext(mask=mask, key=keys, statistics=given_statistics)
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
-    x, weights, inputs, carry = sequences.vary_alike(
-        params, (x, weights, inputs, carry)
-    )
+    x, weights, inputs, carry = vary_alike(params, (x, weights, inputs, carry))
     result = scan(
         functools.partial(_guarded_step, cell),
         weights,

@@ -34,10 +34,10 @@ from typing import Any
 
 import jax
 
+from lnrepro.functional.arrays import vary_alike
 from lnrepro.functional.fast import fission
 from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
-from lnrepro.functional.sequences import vary_alike
 
 
 def scan(
