@@ -33,6 +33,25 @@ def wide_tree(tree: Any) -> Any:
     return jax.tree.map(wide, tree)
 
 
+def floating(tree: Any) -> Any:
+    """Return a pytree with None in place of what is no floating-point array."""
+
+    def choose(a):
+        return a if jnp.issubdtype(a.dtype, jnp.floating) else None
+
+    return jax.tree.map(choose, tree)
+
+
+def with_floating(tree: Any, arrays: Any) -> Any:
+    """Return a pytree with its floating-point arrays from another one.
+
+    Args:
+      tree: the pytree.
+      arrays: as `floating` returns them.
+    """
+    return jax.tree.map(lambda a, new: a if new is None else new, tree, arrays)
+
+
 def row(vector: jax.Array, a: jax.Array) -> jax.Array:
     """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
     return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)

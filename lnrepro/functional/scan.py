@@ -61,7 +61,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import loops, products
-from lnrepro.functional.arrays import wide_dtype
+from lnrepro.functional.arrays import floating, wide_dtype, with_floating
 from lnrepro.functional.fast import kernels, platform, tuning
 from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.products import NamedProducts, Reads, Weights, reads_of
@@ -337,7 +337,7 @@ def _lean_backward(plan, saved, gradients: ScanResult):
         # Gradients are summed over time in float32 at least.
         (d_carry, d_params, d_weights), d_x = loops.over_chunks(
             one_chunk,
-            (gradients.carry, _wide_zeros(_floating(params)), _wide_zeros(weights)),
+            (gradients.carry, _wide_zeros(floating(params)), _wide_zeros(weights)),
             (x, context, before, kept, gradients.outputs, gradients.aux),
             plan.backward_chunk,
             not plan.reverse,
@@ -345,7 +345,7 @@ def _lean_backward(plan, saved, gradients: ScanResult):
     d_weights, d_params = jax.tree.map(
         lambda d, like: d.astype(like.dtype),
         (d_weights, d_params),
-        (weights, _floating(params)),
+        (weights, floating(params)),
     )
     return d_weights, d_params, d_carry, d_x, None
 
@@ -392,14 +392,14 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
     def one_step(d_carry, inputs):
         known, (before, x, context, d_output, d_aux) = inputs
 
-        def replay(floating, carry, x, probes):
+        def replay(floats, carry, x, probes):
             def read(name, v, weight):
                 # The gradient that goes through products of x is taken after the loop.
                 v = jax.lax.stop_gradient(v) if name in reads.x else v
                 return products.replayed(v, weight, known[name], probes[name])
 
             record = NamedProducts(weights, compute=read)
-            every_param = _with_floating(params, floating)
+            every_param = with_floating(params, floats)
             new, aux = plan.step(record.dot, every_param, carry, x, context)
             stacked = {
                 name: v.astype(weights[name].dtype)
@@ -412,7 +412,7 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
         # whose value is not used.
         probes = jax.tree.map(jnp.zeros_like, known)
         _, pull, stacked = jax.vjp(
-            replay, _floating(params), before, x, probes, has_aux=True
+            replay, floating(params), before, x, probes, has_aux=True
         )
         # Backpropagate the gradients of the new carry, of what is shown of it and of
         # aux through the step.
@@ -436,20 +436,6 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
         d_x[leaf] = d_x[leaf] + d if leaf in d_x else d
     d_x = [d_x.get(i, jnp.zeros_like(a)) for i, a in enumerate(leaves)]
     return d_carry, d_params, d_products, x_tree.unflatten(d_x), inputs_of_products
-
-
-def _floating(tree):
-    """The tree with None in place of what is not floating point, such as a mask."""
-
-    def choose(a):
-        return a if jnp.issubdtype(a.dtype, jnp.floating) else None
-
-    return jax.tree.map(choose, tree)
-
-
-def _with_floating(tree, floating):
-    """The tree with its floating-point arrays from another one."""
-    return jax.tree.map(lambda a, new: a if new is None else new, tree, floating)
 
 
 def _wide_zeros(tree):

@@ -15,7 +15,6 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data import ragged, set_folder
-from lnrepro.data.plan import Plan
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader, Values, leave_out
 from lnrepro.errors import UserError
@@ -270,12 +269,12 @@ def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path):
         def heavy():
             return sorted(packages & set(sys.modules))
         from lnrepro import data
-        from lnrepro.data import batches
+        from lnrepro.data import batches, plan
         for name in data.TABLE:
             data.reader_of(name)
         columns = data.open_columns("story_mr", "sentences", sys.argv[1])
         seen = [heavy()]
-        next(batches.train_batches(columns, Plan(200, 4, 0), pad={"text": 99}))
+        next(batches.train_batches(columns, plan.Plan(200, 4, 0), pad={"text": 99}))
         seen.append(heavy())
         print(json.dumps(seen))
         """
