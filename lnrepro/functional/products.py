@@ -145,8 +145,9 @@ def reads_of(
     first = jax.tree.map(operator.itemgetter(0), x)
     traced = jax.make_jaxpr(one_step)(first, first, weights, params, carry, context)
     jaxpr = traced.jaxpr
-    read = {id(v) for e in jaxpr.eqns for v in e.invars}
-    read |= {id(v) for v in jaxpr.outvars}
+    read = set(map(id, jaxpr.outvars))
+    for equation in jaxpr.eqns:
+        read.update(map(id, equation.invars))
     outside = any(
         isinstance(a, jax.core.Tracer) and jnp.issubdtype(a.dtype, jnp.inexact)
         for a in traced.consts
