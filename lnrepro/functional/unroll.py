@@ -158,8 +158,8 @@ def unroll(
     first = x[0] if steps else x.sum(0)
     keys = None
     if key is not None:
-        key, noise_key = jax.random.split(key)
-        keys = jax.random.split(key, steps)
+        steps_key, noise_key = jax.random.split(key)
+        keys = jax.random.split(steps_key, steps)
         if noise is None:
             noise = cell.sample(noise_key, first)
     own_carry = wide_tree(cell.initial_carry(params, first))
