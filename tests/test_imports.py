@@ -16,6 +16,8 @@ RULES = {
         {"functional"},
         {"flax", "numpy", "optax", "experiments", "configs"},
     ),
+    # Below what uses it, so that each form can be read by itself.
+    "lnrepro/functional/fast": ({"functional.fast", "functional.arrays"}, set()),
     "lnrepro/flax_modules.py": ({"functional"}, {"flax", "optax"}),
     "lnrepro/linen": (
         {"functional", "flax_modules", "linen"},
