@@ -14,8 +14,8 @@ The last evaluation estimates log p(x) from 100 samples for each of 10,000 test 
 It costs as much as a hundred other evaluations: hours on a CPU.
 `--config.importance_examples=1000 --config.importance_samples=10` is a hundredth of it.
 
-The default is smaller: 16 glimpses, 128 units, 16 latents, read 5x5, batches of 64,
-Adam 3e-3. Nothing else can be compared with its bounds.
+The default is smaller: 12 glimpses, 64 units, 16 latents, read 5x5, batches of 32,
+Adam from 5e-3 down to 0. Nothing else can be compared with its bounds.
 """
 
 from ml_collections import ConfigDict
@@ -74,10 +74,15 @@ SMALLER = {
     "optimizer": {"learning_rate": 3e-3, "clip": 100.0},
     "batch_size": 64,
 }
-# Only the default.
+# Only the default. Larger first latents leave the mean image at about the same step
+# whatever the seed, and the falling rate ends the runs close to each other.
 EMBEDDED = {
     "data": {"name": "binarized_digits", "train_examples": 1297},
-    "epochs": 150.0,
+    "model": {"glimpses": 12, "units": 64, "init": {"latent": 0.15}},
+    "optimizer": {"learning_rate": 5e-3, "decay": "cosine"},
+    "batch_size": 32,
+    "epochs": None,
+    "steps": 2000,
     "save_every": 200,
     "eval_batch_size": 128,
     "evals": {"valid": "200", "test": "200"},

@@ -48,6 +48,12 @@ EMBEDDED = {
     "eval_batch_size": 180,
     "evals": {"valid": "110", "test": "110"},
 }
+# Only the default.
+DEFAULT = {
+    "optimizer": {"learning_rate": 3e-3, "decay": "cosine"},
+    "batch_size": 32,
+    "steps": 1320,
+}
 SMOKE = {
     "model": {"units": 8},
     "steps": 4,
@@ -57,7 +63,7 @@ SMOKE = {
 }
 EXPECTED = Expected("test/error", "min", 0.32, seconds=13)
 VARIANTS = {
-    "": (SMALL, EMBEDDED),
+    "": (SMALL, EMBEDDED, DEFAULT),
     "small": (SMALL,),
     "smoke": (SMALL, EMBEDDED, SMOKE),
 }
