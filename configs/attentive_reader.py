@@ -136,7 +136,7 @@ SMOKE = {
     "evals": {"valid": "2"},
     "evaluation_questions": 20,
 }
-EXPECTED = Expected("valid/error", "min", 0.25, seconds=70)
+EXPECTED = Expected("valid/error", "min", 0.2, seconds=70)
 VARIANTS = {
     "": (PAPER, STORIES, EMBEDDED),
     "paper": (PAPER,),

@@ -117,7 +117,7 @@ EXPECTED = Expected(
     "min",
     140.0,
     seconds=30,
-    measured=(104.8, 120.6),
+    measured=(104.3, 120.6),
     shuffled=216.7,
     quarter=208.9,
 )
