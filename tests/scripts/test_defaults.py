@@ -1,13 +1,15 @@
 """The embedded defaults end within the limits of their config files."""
 
 import importlib
+import json
 
 import pytest
 
-from lnrepro.engine import config_file, expected, experiment, loaded_run
+from lnrepro.engine import config_file, expected, experiment
+from lnrepro.engine.run_config import as_json
 from lnrepro.errors import RunError
 from tests.refused import refused
-from tests.runs import EXPERIMENTS, ROOT, run, smoke_run
+from tests.runs import EXPERIMENTS, ROOT, run
 
 
 @pytest.mark.nightly
@@ -36,21 +38,30 @@ def test_a_limit_is_between_good_and_bad_runs(name):
     assert not limit.holds(float("nan"))
 
 
-def test_a_finished_run_is_checked(tmp_path):
-    file, folder = f"{ROOT}/configs/mnist.py", smoke_run("mnist", tmp_path)
-    config = loaded_run.load(folder).config
-    results = folder / "results.json"
-    results.write_text('{"test/error": 0.01}')
-    line = expected.check(config, file, folder)
-    assert line.startswith(f"{folder}: pass: test/error is 0.01, expected at most")
-    results.write_text('{"test/error": 0.9}')
-    with refused("fail: test/error is 0.9, expected at most", error=RunError):
-        expected.check(config, file, folder)
-    with refused("nothing is expected of", "mnist.py:small"):
-        expected.check(config, f"{file}:small", folder)
-    results.unlink()
-    with refused("no results with test/error"):
-        expected.check(config, file, folder)
+def finished(folder, config, **numbers):
+    """Write what the check reads of a finished run."""
+    about = {"config": as_json(experiment.fill_sizes(config)), "data": {}}
+    (folder / "config.json").write_text(json.dumps(about))
+    (folder / "results.json").write_text(json.dumps(numbers))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_finished_run_is_checked(name, tmp_path):
+    file = f"{ROOT}/configs/{name}.py"
+    limit = config_file.load_module(file).EXPECTED
+    config = config_file.read(file)
+    finished(tmp_path, config, **{limit.metric: limit.limit})
+    line = expected.check(config, file, tmp_path)
+    assert line.startswith(f"{tmp_path}: pass: {limit.metric} is {limit.limit:.4g}, ")
+    worse = limit.limit + (1 if limit.mode == "min" else -1)
+    finished(tmp_path, config, **{limit.metric: worse})
+    with refused("fail: ", f"expected {limit.words}", error=RunError):
+        expected.check(config, file, tmp_path)
+    finished(tmp_path, config)
+    with refused(f"no results with {limit.metric}"):
+        expected.check(config, file, tmp_path)
+    with refused("nothing is expected of", f"{name}.py:small"):
+        expected.check(config, f"{file}:small", tmp_path)
     config.seed = 5
     with refused("config.seed: 0 there, 5 now"):
-        expected.check(config, file, folder)
+        expected.check(config, file, tmp_path)
