@@ -140,7 +140,7 @@ EXPECTED = Expected(
     "valid/error",
     "min",
     0.2,
-    seconds=70,
+    seconds=163,
     measured=(0.0, 0.058),
     shuffled=0.91,
     quarter=0.84,

@@ -116,7 +116,7 @@ EXPECTED = Expected(
     "test/bound_binarized_digits",
     "min",
     140.0,
-    seconds=30,
+    seconds=90,
     measured=(104.3, 120.6),
     shuffled=216.7,
     quarter=208.9,

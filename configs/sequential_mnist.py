@@ -65,7 +65,7 @@ EXPECTED = Expected(
     "valid/error",
     "min",
     0.24,
-    seconds=17,
+    seconds=43,
     measured=(0.078, 0.15),
     shuffled=0.917,
     quarter=0.333,
