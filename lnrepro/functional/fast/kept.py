@@ -34,6 +34,8 @@ def write(name: str, text: str) -> None:
     # A user may have no home folder, and a disk may be full or read-only.
     with contextlib.suppress(OSError, RuntimeError):
         folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder(), delete=False) as file:
-            file.write(text)
-        os.replace(file.name, folder() / name)
+        # What a write that fails has made goes with the folder.
+        with tempfile.TemporaryDirectory(dir=folder()) as made:
+            path = pathlib.Path(made) / name
+            path.write_text(text)
+            path.replace(folder() / name)

@@ -162,8 +162,8 @@ def _record(text):
 
 def _of_process_0(key, act):
     """What a function returns in process 0, in all processes."""
-    # It has no public name; Orbax, and the trainer, use it too. No process but 0 is
-    # waited for.
+    # JAX has no public name for it; Orbax uses it, too. A process waits for process 0
+    # alone.
     from jax._src import distributed
 
     state: Any = distributed.global_state
