@@ -96,7 +96,8 @@ for _holder in (_CONFIG, _WORKDIR, _EVALUATE, _CHECK, _RESUME, _DEVICES):
     flags.FLAGS[_holder.name].allow_overwrite = False
 
 HELP_FLAGS = {"--help", "-help", "-h"}
-# The compilation cache drops the programs that were not used for longest.
+# The compilation cache drops the programs that were not used for longest. A run of
+# mnist:small leaves 0.4 MB in it on a CPU, so that this holds thousands of runs.
 CACHE_BYTES = 4 * 2**30
 
 

@@ -18,6 +18,7 @@ from lnrepro.engine.run_config import differences
 from lnrepro.errors import RunError, UserError
 
 # How often a reader starts over, while the run that it reads makes new checkpoints.
+# Each time the run has saved again during one read, so that a second is rare.
 TRIES = 20
 # Number of checkpoints of each kind that are kept.
 KEPT = {"last": 2, "best": 1}
