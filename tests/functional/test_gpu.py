@@ -20,6 +20,7 @@ from jax import export
 from jax.sharding import AxisType, PartitionSpec
 
 from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
+from lnrepro.engine import provenance
 from lnrepro.flax_modules import cast
 from lnrepro.functional import (
     DreamerGRUCell,
@@ -715,6 +716,16 @@ def test_it_is_said_what_a_cell_runs_as(hopper):
     assert runs_as(LSTM, D, **sizes) == "kernel"
     assert "a sum over the batch" in runs_as(LSTMCell(H, "batch"), D, **sizes)
     assert runs_as(LSTM, D, steps=T, rows=B) == "there are no kernels for cpu"
+
+
+def test_a_run_records_the_layout_of_its_kernels(hopper):
+    params, x, _ = problem(LSTM)
+    traced = jax.jit(lambda: unroll(LSTM, params, x, options=KERNEL).outputs).trace()
+    with provenance.watched_kernels() as seen:
+        traced.lower(lowering_platforms=("cuda",))
+    (words,) = seen
+    assert words.startswith("kernel: 2 clusters of 2 blocks of 256 threads; ")
+    assert words.endswith("are on chip, 0 are read in every step")
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,11 @@ def note(words: str) -> None:
         logger.info(words if words == KERNEL else f"scan: {words}")
 
 
+def note_layout(words: str) -> None:
+    """Log the layout of a kernel."""
+    logger.info(f"{KERNEL}: {words}")
+
+
 def note_layouts(count: int) -> None:
     """Tell those who watch how many layouts a kernel can have."""
     seen = _seen.get()

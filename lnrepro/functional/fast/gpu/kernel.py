@@ -53,6 +53,13 @@ class Kernel(NamedTuple):
     on_chip: int  # Bytes of weights that a block keeps in registers and shared memory.
     behind_l2: int  # Bytes of weights that a block reads in every step.
 
+    def __str__(self) -> str:
+        return (
+            f"{self.clusters} clusters of {self.blocks // self.clusters} blocks of "
+            f"{self.threads} threads; of a block's weights {self.on_chip} bytes are on "
+            f"chip, {self.behind_l2} are read in every step"
+        )
+
 
 def kernel(
     program: Program,

@@ -279,7 +279,9 @@ def _in_kernel(loop, rows, groups, own, *arguments):
     # Numbers of the program, and no constant array, which no partition could have.
     numbers = rows, loop.parts.steps, *(is_own for _, is_own, _ in given)
     sizes = jnp.concatenate([jnp.full(1, n, jnp.int32) for n in numbers])
-    return call(loop.kernel(rows, groups), [*(a for a, *_ in given), sizes])
+    kernel = loop.kernel(rows, groups)
+    kernels.note_layout(str(kernel))
+    return call(kernel, [*(a for a, *_ in given), sizes])
 
 
 def _on_devices(loop, rows, groups, own, *arguments):
