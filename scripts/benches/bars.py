@@ -1,0 +1,81 @@
+"""Draw the bars of docs/performance.md from the records of docs/benchmarks.
+
+    python -m scripts.benches.bars
+
+writes docs/pictures/cells.png: the time of LSTMs by shape, divided by that of the LSTM
+that is written with Flax's nn.LayerNorm.
+"""
+
+import json
+import pathlib
+
+import matplotlib
+
+from lnrepro.engine.command_line import Parser
+from lnrepro.errors import ended
+from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS, STYLE, WIDTH
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+RECORDS = {
+    "CPU": "2026-11-24-cells-lstm.json",
+    "H100": "2026-11-26-h100-cells-lstm.json",
+}
+SHAPES = ("handwriting", "draw", "reader", "order", "skip")
+UNIT = "Flax LN"
+# What is drawn: {name in a record: (label, colour, hatch)}.
+BARS = {
+    "ours LN": ("ours, layer norm", LOOKS["layer"][0], ""),
+    "ours plain": ("ours, no norm", LOOKS["layer_everywhere"][0], "//"),
+    "Flax plain": ("Flax, no norm", LOOKS["batch_everywhere"][0], ".."),
+    "cuDNN plain": ("cuDNN, no norm", LOOKS["none"][0], ""),
+}
+
+
+def draw(path: pathlib.Path) -> None:
+    """Draw a panel for each record.
+
+    Args:
+      path: the PNG file.
+    """
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    with matplotlib.rc_context(STYLE):
+        size = (WIDTH, HEIGHT_OF_PANEL * len(RECORDS) + 0.3)
+        fig, panels = plt.subplots(len(RECORDS), figsize=size, layout="constrained")
+        for ax, (title, name) in zip(panels, RECORDS.items(), strict=True):
+            text = (DOCS / "benchmarks" / name).read_text(encoding="utf-8")
+            record = json.loads(text)
+            rows = record["details"]
+            width = 0.8 / len(BARS)
+            for i, (key, (label, colour, hatch)) in enumerate(BARS.items()):
+                ratios = [
+                    rows[s][key]["ms"] / rows[s][UNIT]["ms"] if key in rows[s] else 0
+                    for s in SHAPES
+                ]
+                places = [k + (i - 1.5) * width for k in range(len(SHAPES))]
+                look = {"color": colour, "hatch": hatch, "edgecolor": "white"}
+                ax.bar(places, ratios, width, label=label, linewidth=0, **look)
+            ax.axhline(1, color="black", linewidth=0.8, linestyle="--")
+            ax.set(title=f"{title} ({record['device']})", ylim=(0, 1.2))
+            ax.set_xticks(range(len(SHAPES)), SHAPES)
+            ax.set_ylabel("time / Flax's with LN")
+            ax.grid(axis="x", visible=False)
+        handles, labels = panels[-1].get_legend_handles_labels()
+        fig.legend(handles, labels, loc="outside upper center", ncols=len(BARS))
+        fig.savefig(path)
+        plt.close(fig)
+
+
+def main(argv: list[str]) -> None:
+    """Draw the picture.
+
+    Raises:
+      UserError: a wrong flag.
+    """
+    Parser(prog="python -m scripts.benches.bars", description=__doc__).parse_args(argv)
+    draw(DOCS / "pictures/cells.png")
+
+
+if __name__ == "__main__":
+    ended(main, "drawing bars")
