@@ -67,6 +67,12 @@ RANGES: Mapping[str, Range] = {
     "optimizer.eps": ABOVE_0,
     "optimizer.clip": ABOVE_0,
 }
+# The values of fields of every config that have few.
+CHOICES = {
+    "placement": ("jit", "pmap"),
+    "kernels": ("off", "auto", "on"),
+    "best.mode": ("min", "max"),
+}
 # Fields that may be None, also where they are no placeholders. None means not set.
 MAY_BE_NONE = (
     "steps",
@@ -95,7 +101,8 @@ def check_ranges(config: ConfigDict) -> None:
             f"config.data.name = {config.data.name}: the name of a data set is needed; "
             "python scripts/prepare.py --list shows them"
         )
-    check_choice(config, "best.mode", ("min", "max"))
+    for field, choices in CHOICES.items():
+        check_choice(config, field, choices)
 
 
 def check_range(field: str, value: Any) -> None:
@@ -127,7 +134,9 @@ def check_seed(seed: int, name: str = "seed") -> None:
         raise UserError(f"{name} = {seed}: {SEED.words}")
 
 
-def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> None:
+def check_choice(
+    config: ConfigDict, field: str, choices: Collection[str | None]
+) -> None:
     """Check that a field has one of the values in `choices`.
 
     Args:
@@ -140,7 +149,7 @@ def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> No
     """
     value = attrgetter(field)(config)
     if value not in choices:
-        allowed = ", ".join(choices)
+        allowed = ", ".join(map(str, choices))
         raise UserError(f"config.{field} = {value!r}: choose one of {allowed}")
 
 
@@ -210,23 +219,23 @@ class Size(NamedTuple):
         return ""
 
 
-def check_sizes(
-    data: str, stated: Mapping[str, Any], sizes: Mapping[str, Size]
-) -> None:
+def check_sizes(config: ConfigDict, sizes: Mapping[str, Size]) -> None:
     """Check that the sizes in a config fit the data set.
 
     Args:
-      data: name of the data set.
-      stated: the sizes in the config, by the dotted name of the field.
-      sizes: what the data set says, by the same names.
+      config: the config.
+      sizes: what the data set says, by the dotted name of the field.
 
     Raises:
       DataError: some do not fit; all of them are named.
     """
     problems, flags = [], []
     for field, size in sizes.items():
-        if problem := size.problem(stated[field]):
-            problems.append(f"config.{field} = {stated[field]}, but {data} {problem}")
+        stated = attrgetter(field)(config)
+        if problem := size.problem(stated):
+            problems.append(
+                f"config.{field} = {stated}, but {config.data.name} {problem}"
+            )
             flags.append(size_flag(field, size))
     if problems:
         raise DataError(f"{'; '.join(problems)}; pass {' '.join(flags)}")

@@ -203,13 +203,12 @@ def fill_sizes(config: ConfigDict) -> ConfigDict:
     Raises:
       UserError: the data set is missing.
     """
-    changes = {}
-    # The config states all sizes mostly, and then the data is opened once, by the
-    # checks.
-    module = _module(config)
-    unset = [name for name in size_fields(config) if attrgetter(name)(config) is None]
-    if unset and isinstance(module, SizedModule):
-        sizes = module.sizes(config)
+    changes, module = {}, _module(config)
+    if isinstance(module, SizedModule):
+        unset = [name for name in module.SIZES if attrgetter(name)(config) is None]
+        # The config states all sizes mostly, and then the data is opened once, by the
+        # checks.
+        sizes = module.sizes(config) if unset else {}
         changes = {name: sizes[name].value for name in unset if name in sizes}
     for name in ("best.metric", "curves"):
         value = attrgetter(name)(config)
@@ -239,9 +238,7 @@ def check_data_sizes(config: ConfigDict) -> None:
     """
     module = _module(config)
     if isinstance(module, SizedModule):
-        sizes = module.sizes(config)
-        stated = {field: attrgetter(field)(config) for field in sizes}
-        check_sizes(config.data.name, stated, sizes)
+        check_sizes(config, module.sizes(config))
 
 
 def _module(config: ConfigDict) -> ExperimentModule:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from lnrepro.errors import UserError
+from lnrepro.checks import check_choice
 
 
 def scale_by_kiros_adam(
@@ -97,29 +97,23 @@ def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
         learning_rate (1 + cos(pi t / steps)) / 2.
 
     Args:
-      config: the fields; see `lnrepro.config.adam`.
+      config: the config; see `lnrepro.config.adam`.
       steps: number of steps of the whole run.
 
     Raises:
       UserError: an unknown name, clip_mode or decay.
     """
-    for field, choices in (
-        ("name", SCALINGS),
-        ("clip_mode", CLIPS),
-        ("decay", DECAYS),
-    ):
-        if config[field] not in choices:
-            raise UserError(
-                f"config.optimizer.{field} = {config[field]!r}: choose one of "
-                f"{', '.join(map(str, choices))}"
-            )
+    check_choice(config, "optimizer.name", SCALINGS)
+    check_choice(config, "optimizer.clip_mode", CLIPS)
+    check_choice(config, "optimizer.decay", DECAYS)
+    own = config.optimizer
     # Clipping comes first, so that the moments see the clipped gradients.
     chain = []
-    if config.clip is not None:
-        chain.append(CLIPS[config.clip_mode](config.clip))
-    chain.append(SCALINGS[config.name](b1=config.b1, b2=config.b2, eps=config.eps))
-    rate = config.learning_rate
-    if config.decay is not None:
-        rate = DECAYS[config.decay](rate, steps)
+    if own.clip is not None:
+        chain.append(CLIPS[own.clip_mode](own.clip))
+    chain.append(SCALINGS[own.name](b1=own.b1, b2=own.b2, eps=own.eps))
+    rate = own.learning_rate
+    if own.decay is not None:
+        rate = DECAYS[own.decay](rate, steps)
     chain.append(optax.scale_by_learning_rate(rate))
     return optax.chain(*chain)

@@ -62,7 +62,7 @@ class Run:
         self.steps_per_epoch = experiment.steps_per_epoch(config)
         self.evals = experiment.evals(config)
         self.experiment = experiment.load(config)
-        self.optimizer = optim.make(config.optimizer, self.total_steps)
+        self.optimizer = optim.make(config, self.total_steps)
         # The keys of the parameters and of the training.
         self._init_key, self._step_key = jax.random.split(jax.random.key(config.seed))
 

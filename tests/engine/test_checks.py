@@ -43,6 +43,7 @@ def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
     [
         ("config.data.name", {"data.name": None}),
         ("config.best.mode", {"best.mode": "lowest"}),
+        ("'xmap': choose one of jit, pmap", {"placement": "xmap"}),
         # JAX counts steps in 32 bits.
         ("config.epochs", {"epochs": 1e12}),
         *(("config.evals.test", {"evals.test": v}) for v in ("-1", "0", "2.5", "x")),

@@ -24,7 +24,7 @@ def config(**changes):
         "clip_mode": "global",
         "decay": None,
     }
-    return ConfigDict(c | changes)
+    return ConfigDict({"optimizer": c | changes})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
