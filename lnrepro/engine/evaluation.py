@@ -3,7 +3,6 @@
 Shape letters: B batch, N examples.
 """
 
-import collections
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -51,30 +50,22 @@ def mean_over_examples(
         return totals, mask.sum()
 
     def mean(vars, batches):
-        totals, count = collections.defaultdict(float), 0.0
-        # Some batches are dispatched before a sum is read, so that the devices do not
-        # wait for the host. With all of them, the answer to a signal would take long.
-        waiting = collections.deque()
-
-        def read():
-            nonlocal count
-            found, rows = waiting.popleft()
-            count += float(rows)
-            for name, total in found.items():
-                totals[name] += float(total)
-
+        found = []
         for batch in batches:
             signals.between_batches()
-            waiting.append(sums(vars, distribute.like(vars, batch)))
-            if len(waiting) > AHEAD:
-                read()
-        while waiting:
-            read()
+            found.append(sums(vars, distribute.like(vars, batch)))
+            # Some batches are dispatched ahead, so that the devices do not wait for the
+            # host. With all of them, the answer to a signal would take long.
+            jax.block_until_ready(found[:-AHEAD][-1:])
+        count = sum(float(rows) for _, rows in found)
         if not count:
             raise ValueError(
                 "no example to evaluate: every row of every batch is masked"
             )
-        return {name: total / count for name, total in totals.items()}
+        means = {}
+        for name in found[0][0]:
+            means[name] = sum(float(totals[name]) for totals, _ in found) / count
+        return means
 
     return mean
 
