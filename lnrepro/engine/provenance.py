@@ -63,33 +63,26 @@ def git_commit() -> str | None:
 
     "+" at its end means that there are uncommitted changes.
     """
-    try:
-        commit = _git("rev-parse", "HEAD")
-        changes = _git("status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return commit + ("+" if changes else "")
+    commit = _git("rev-parse", "HEAD")
+    if commit and _git("status", "--porcelain", "--untracked-files=no"):
+        commit += "+"
+    return commit
 
 
 def git_tags() -> list[str]:
     """Return the tags of the checkout's commit."""
+    return (_git("tag", "--points-at", "HEAD") or "").split()
+
+
+def _git(*arguments) -> str | None:
+    """Return what git says about the package's own checkout, None if it fails."""
+    command = ["git", "-C", os.path.dirname(__file__), *arguments]
     try:
-        return _git("tag", "--points-at", "HEAD").split()
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
     except (OSError, subprocess.SubprocessError):
-        return []
-
-
-def _git(*arguments):
-    # The package's own checkout, whatever the current directory is.
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=pathlib.Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=True,
-    )
-    return done.stdout.strip()
+        return None
 
 
 def settings() -> dict[str, Any]:
