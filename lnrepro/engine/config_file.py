@@ -12,7 +12,6 @@ import re
 import traceback
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, FieldReference, config_flags
@@ -52,7 +51,15 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
         if field not in known:
             raise UserError(f"{file}: {no_field(field, known)}")
         if value == "None" and field not in optional:
-            _check_filled(found, field, known[field])
+            # JAX is imported here, and mistakes in other flags are reported before.
+            from lnrepro.engine import experiment
+
+            # Others may be None where the data fills them.
+            if field not in experiment.size_fields(found):
+                raise UserError(
+                    f"config.{field} = None: a value is needed, such as "
+                    f"{known[field]!r}"
+                )
         last[field] = flag, value
     set_to = [flag for flag, value in last.values() if value != "None"]
     parsed = _override(found, set_to)
@@ -64,19 +71,6 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
             path = str(local_path(value, f"config.{field}"))
             parsed.update_from_flattened_dict({field: path})
     return parsed
-
-
-def _check_filled(config: ConfigDict, field: str, value: Any) -> None:
-    """Check that the data fills a field that is None.
-
-    Raises:
-      UserError: it does not. `value` is what the field was.
-    """
-    # JAX is imported here, and mistakes in other flags are reported before.
-    from lnrepro.engine import experiment
-
-    if field not in experiment.size_fields(config):
-        raise UserError(f"config.{field} = None: a value is needed, such as {value!r}")
 
 
 def _optional(config: ConfigDict, prefix: str = "") -> set[str]:

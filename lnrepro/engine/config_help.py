@@ -32,12 +32,9 @@ def text(config: str) -> str:
         shown = str(value)
         if len(shown) > WIDTH:
             shown = f"{shown[: WIDTH - 3]}..."
-        lines += [f"  --config.{name}={shown}", f"      {_meaning(name, meanings)}"]
+        # What the field means, or else the group that it is in.
+        known = name
+        while known and known not in meanings:
+            known = known.rpartition(".")[0]
+        lines += [f"  --config.{name}={shown}", f"      {meanings.get(known, '')}"]
     return "\n".join(lines)
-
-
-def _meaning(field: str, meanings: dict[str, str]) -> str:
-    """Return what a field means, or else what the group that it is in means."""
-    while field and field not in meanings:
-        field = field.rpartition(".")[0]
-    return meanings.get(field, "")
