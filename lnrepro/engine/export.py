@@ -109,23 +109,19 @@ def write(
         path.parent.mkdir(parents=True, exist_ok=True)
         # The folder gets its name when it is complete, so that a killed export leaves
         # nothing half.
-        scratch = pathlib.Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
-        try:
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as made:
+            scratch = pathlib.Path(made) / "export"
+            json_files.write(scratch / "config.json", about)
             arrays = {
                 name: np.array(leaf, order="C") for name, leaf in _named(weights.vars)
             }
             safetensors.numpy.save_file(arrays, scratch / WEIGHTS, {"format": "np"})
-            json_files.write(scratch / "config.json", about)
+            # safetensors makes what nobody else can read.
+            (scratch / WEIGHTS).chmod(0o644)
             for name in (workdir.FACTS, METRICS):
                 shutil.copyfile(folder / name, scratch / name)
             (scratch / CARD).write_text(card(about), encoding="utf-8")
-            # mkdtemp and safetensors make what nobody else can read.
-            for file in scratch.iterdir():
-                file.chmod(0o644)
-            scratch.chmod(0o755)
             os.replace(scratch, path)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     except OSError as e:
         raise UserError(f"cannot export to {path}: {e.strerror or e}") from None
     return path
