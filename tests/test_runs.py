@@ -10,7 +10,6 @@ import pytest
 
 from lnrepro import runs
 from lnrepro.engine import report
-from lnrepro.engine.progress import Row
 from scripts.paper import records
 from tests.refused import refused
 from tests.runs import SMOKE, run
@@ -132,6 +131,6 @@ def test_texts_of_a_run_are_not_html(tmp_path):
     config |= {"evals": {}, "best": {"metric": None}, "curves": []}
     about = {"config": config, "data": {"fingerprint": text}, "command": ["x", text]}
     (tmp_path / "config.json").write_text(json.dumps(about))
-    page = report.write(tmp_path, [Row(text, 1.0)], text).read_text()
+    page = report.write(tmp_path, [(text, "1", "")], text).read_text()
     assert "<script" not in page
     assert "<iframe sandbox srcdoc=" in page

@@ -24,20 +24,6 @@ TRIES = 20
 KEPT = {"last": 2, "best": 1}
 
 
-class Checkpoint(NamedTuple):
-    """A restored checkpoint.
-
-    Attributes:
-      step: the step it was saved at.
-      state: the state, as NumPy arrays.
-      notes: JSON values that were saved with it.
-    """
-
-    step: int
-    state: Any
-    notes: dict[str, Any]
-
-
 class Notes(NamedTuple):
     """What a checkpoint of a run says beside its state.
 
@@ -63,23 +49,19 @@ class Notes(NamedTuple):
     due: Sequence[str] = ()
     records: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the notes as JSON values."""
-        return self._asdict()
 
-
-class Start(NamedTuple):
-    """Where a run starts.
+class Checkpoint(NamedTuple):
+    """A restored checkpoint, or the start of a run, which has step 0.
 
     Attributes:
       step: number of steps taken before.
       state: the state, as NumPy arrays.
-      notes: what the checkpoint says.
+      notes: what was saved with it: JSON values, of a run's start its `Notes`.
     """
 
     step: int
     state: Any
-    notes: Notes
+    notes: Any
 
 
 def digest(state: Any, notes: dict[str, Any]) -> int:
@@ -203,12 +185,12 @@ class Store:
         """
         if not (self.folder / name).is_dir():
             return None
-        steps, saved, failed = self._steps(name), None, []
+        saved, failed, steps = None, [], []
         for _ in range(TRIES):
+            steps = self._steps(name)
             saved, failed = self._newest(name, steps, like)
-            before, steps = steps, self._steps(name)
             # A run that goes on has removed what was to be read.
-            if self._writing or not failed or steps == before:
+            if self._writing or not failed or steps == self._steps(name):
                 break
         if saved:
             print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)

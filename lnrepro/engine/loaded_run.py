@@ -128,7 +128,10 @@ class LoadedRun:
             saved = store.restore(name, Run(self.config, self.folder).shapes())
         if saved:
             path = store.folder / name / str(saved.step)
-            now = {"config": run_config.as_json(self.config)}
+            now = {
+                "config": run_config.as_json(self.config),
+                "fingerprint": self.about["data"]["fingerprint"],
+            }
             run_config.check_checkpoint(path, saved.notes, now)
         return saved
 

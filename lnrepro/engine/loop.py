@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from lnrepro.engine import experiment, provenance
 from lnrepro.engine.artifacts import Artifacts
-from lnrepro.engine.checkpoint import Start, Store
+from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.run import Results, Run, numbers_of
 from lnrepro.engine.signals import Interrupted, Signals, Stopped
@@ -27,7 +27,7 @@ AHEAD = 4
 class Loop:
     """Trains a run to its last step."""
 
-    def __init__(self, run: Run, store: Store, start: Start, sink: Sink):
+    def __init__(self, run: Run, store: Store, start: Checkpoint, sink: Sink):
         """Start where a checkpoint says.
 
         Args:
@@ -103,13 +103,12 @@ class Loop:
                 # It is traced here, and says what its recurrences run as.
                 with provenance.watched_kernels() as seen:
                     self._state, metrics = compiled(self._state, batch)
-                self._sink.kernels(seen)
+                self._sink.compiled(self._step + n, seen)
                 experiment.check_train_metrics(run.config.curves, metrics)
                 is_first = False
             else:
                 self._state, metrics = compiled(self._state, batch)
             self._step += n
-            self._sink.dispatched(self._step)
 
             # Log. This waits for the call before the newest AHEAD.
             self._meter.add(self._step, metrics, self._is_due(self._log_every))
@@ -223,7 +222,7 @@ class Loop:
         )
         on_host = self._placement.read(self._state)
         for kind in kinds:
-            self._store.save(kind, self._step, on_host, notes.to_json())
+            self._store.save(kind, self._step, on_host, notes._asdict())
         # The first save is waited for, so that the note is right even if the run is
         # killed now.
         if "last" in kinds and not self._is_noted:

@@ -4,15 +4,13 @@ import collections
 import csv
 import json
 import math
-import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
 from lnrepro.engine import json_files
-from lnrepro.engine.events import Events
 from lnrepro.errors import Diverged, UserError
 
 
@@ -109,64 +107,30 @@ def _diverged(name: str, value: float, step: int) -> NoReturn:
     raise Diverged(f"{name} is {value} at step {step}", name, step)
 
 
-class Log:
-    """metrics.jsonl and the TensorBoard events of a run directory.
+def open_records(workdir: pathlib.Path, step: int, count: int) -> IO[str]:
+    """Open metrics.jsonl to append, and remove what was written after the checkpoint.
 
-    Attributes:
-      path: the metrics.jsonl.
-      records: number of records in it.
-      events: the TensorBoard events.
+    Args:
+      workdir: the run directory.
+      step: the step of the checkpoint; 0 for a new run.
+      count: number of records at the checkpoint.
+
+    Raises:
+      UserError: records are missing.
     """
-
-    def __init__(self, workdir: pathlib.Path, data: str, step: int, records: int):
-        """Open the files, and remove what was written after the checkpoint.
-
-        Args:
-          workdir: the run directory.
-          data: name of the data set, which is in every record.
-          step: the step of the checkpoint; 0 for a new run.
-          records: number of records at the checkpoint.
-
-        Raises:
-          UserError: records are missing.
-        """
-        self.path = workdir / "metrics.jsonl"
-        self.records = records
-        self._data = data
-        there = read(self.path) if self.path.exists() else []
-        if len(there) < records:
-            raise UserError(
-                f"{self.path} has {len(there)} of the {records} records that go with "
-                f"the checkpoint of step {step}: put the file back, or remove "
-                f"{workdir} to start again"
-            )
-        # An interrupted run may have written records after its last checkpoint. This
-        # run writes them again.
-        lines = [json_files.text(record) + "\n" for record in there[:records]]
-        json_files.replace(self.path, "".join(lines))
-        self._file = open(self.path, "a", encoding="utf-8")
-        self.events = Events(workdir / "tensorboard", step + 1 if step else 0)
-
-    def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
-        """Append a record: the step, the epoch, the name of the data, the values."""
-        record = {"step": step, "epoch": round(epoch, 6), "data": self._data, **values}
-        self._file.write(json_files.text(record) + "\n")
-        # For programs that follow the file. Only `flush` makes it survive a crash.
-        self._file.flush()
-        for name, value in values.items():
-            self.events.scalar(name, value, step)
-        self.records += 1
-
-    def flush(self) -> None:
-        """Put everything on disk, before a checkpoint that counts the records."""
-        os.fsync(self._file.fileno())
-        self.events.flush()
-
-    def close(self) -> None:
-        """Flush and close."""
-        self.flush()
-        self._file.close()
-        self.events.close()
+    path = workdir / "metrics.jsonl"
+    there = read(path) if path.exists() else []
+    if len(there) < count:
+        raise UserError(
+            f"{path} has {len(there)} of the {count} records that go with the "
+            f"checkpoint of step {step}: put the file back, or remove {workdir} to "
+            "start again"
+        )
+    # An interrupted run may have written records after its last checkpoint. This run
+    # writes them again.
+    lines = [json_files.text(record) + "\n" for record in there[:count]]
+    json_files.replace(path, "".join(lines))
+    return open(path, "a", encoding="utf-8")
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:

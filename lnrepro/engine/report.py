@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 
 from lnrepro.engine import artifacts
-from lnrepro.engine.progress import Row
+from lnrepro.engine.progress import HEAD
 
 REPORT = "report.html"
 PAGE = """<!doctype html><html lang='en'><meta charset='utf-8'>
@@ -35,12 +35,14 @@ PICTURES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
 TEXTS = (".md", ".txt")
 
 
-def write(folder: pathlib.Path, numbers: Sequence[Row], state: str) -> pathlib.Path:
+def write(
+    folder: pathlib.Path, numbers: Sequence[tuple[str, str, str]], state: str
+) -> pathlib.Path:
     """Write report.html.
 
     Args:
       folder: the run directory, with its config.json and its artifacts.
-      numbers: the rows of the table.
+      numbers: the rows of the table, as text.
       state: what is said about the run, such as "1,000 of 1,000 steps".
 
     Returns:
@@ -69,12 +71,9 @@ def write(folder: pathlib.Path, numbers: Sequence[Row], state: str) -> pathlib.P
 
 def _table(numbers):
     """Return rows as a table of HTML."""
-    lines = [("metric", "value", "unit")]
-    for row in numbers:
-        lines.append((row.name, f"{row.value:.6g}", row.unit))
     table = ["<table>"]
-    for line in lines:
-        cells = [f"<td>{escape(cell)}</td>" for cell in line]
+    for row in (HEAD, *numbers):
+        cells = [f"<td>{escape(cell)}</td>" for cell in row]
         table.append(f"<tr>{''.join(cells)}</tr>")
     return "".join([*table, "</table>"])
 

@@ -3,12 +3,14 @@
 Process 0 prints them and writes them to the run directory. The others do nothing.
 """
 
+import os
 import pathlib
 from collections.abc import Iterable, Mapping
 
 from lnrepro.engine import artifacts, json_files, provenance, report, workdir
-from lnrepro.engine.metrics import Log, write_csv
-from lnrepro.engine.progress import Progress, Row, table
+from lnrepro.engine.events import Events
+from lnrepro.engine.metrics import open_records, write_csv
+from lnrepro.engine.progress import Progress, table
 from lnrepro.engine.run import Results, Run
 from lnrepro.engine.workdir import Lock
 from lnrepro.errors import Diverged
@@ -31,11 +33,13 @@ class Sink:
           is_resumed: whether the run was started before.
         """
 
-    def kernels(self, seen: list[str]) -> None:
-        """Record what recurrences run as, see `provenance.record_kernels`."""
+    def compiled(self, step: int, kernels: list[str]) -> None:
+        """Note that the first call, which ends with `step`, is compiled.
 
-    def dispatched(self, step: int) -> None:
-        """Note that `step` steps have been dispatched."""
+        Args:
+          step: the step.
+          kernels: what recurrences run as, see `provenance.record_kernels`.
+        """
 
     def record(self, step: int, values: Mapping[str, float], important: bool) -> None:
         """Record numbers.
@@ -67,7 +71,7 @@ class Writer(Sink):
     """The sink of process 0, which holds the lock of the run directory."""
 
     def __init__(self, run: Run, lock: Lock, step: int, records: int):
-        """Open the records, see `Log`.
+        """Open the records, see `open_records`.
 
         Args:
           run: the run.
@@ -76,12 +80,14 @@ class Writer(Sink):
           records: number of records at the checkpoint.
         """
         self._run, self._lock = run, lock
-        self._progress = Progress(run.total_steps, first=run.config.best.metric)
-        self._log = Log(run.folder, run.config.data.name, step, records)
+        self._progress = Progress(run.total_steps, run.config.best.metric)
+        self._file = open_records(run.folder, step, records)
+        self._records = records
+        self._events = Events(run.folder / "tensorboard", step + 1 if step else 0)
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._progress.say(text)
+        print(text, flush=True)
 
     def check_held(self) -> None:
         """Check that the run directory is still ours."""
@@ -90,48 +96,58 @@ class Writer(Sink):
     def started(self, step: int, is_resumed: bool) -> None:
         """Record the config of a new run, and how a resumed one differs."""
         if not step:
-            self._log.events.config(self._run.config.to_dict())
+            self._events.config(self._run.config.to_dict())
         if not is_resumed:
             return
         for line in provenance.record_resume(self._run.folder, step):
             self.say(line)
 
-    def kernels(self, seen: list[str]) -> None:
-        """Print and record what recurrences run as."""
-        for line in provenance.record_kernels(self._run.folder, seen):
+    def compiled(self, step: int, kernels: list[str]) -> None:
+        """Measure the rate from here; print and record what recurrences run as."""
+        self._progress.start(step)
+        for line in provenance.record_kernels(self._run.folder, kernels):
             self.say(line)
-
-    def dispatched(self, step: int) -> None:
-        """Measure the rate from here."""
-        self._progress.step(step)
 
     def record(self, step: int, values: Mapping[str, float], important: bool) -> None:
         """Append to the records, and print."""
-        self._log.write(step, step / self._run.steps_per_epoch, dict(values))
+        epoch = round(step / self._run.steps_per_epoch, 6)
+        about = {"step": step, "epoch": epoch, "data": self._run.config.data.name}
+        self._file.write(json_files.text(about | dict(values)) + "\n")
+        # For programs that follow the file. Only `flush` makes it survive a crash.
+        self._file.flush()
+        self._records += 1
+        for name, value in values.items():
+            self._events.scalar(name, value, step)
         self._progress.metrics(step, values, important)
 
     def pictures(self, paths: Iterable[pathlib.Path], step: int) -> None:
         """Append to TensorBoard's events."""
         for path in paths:
-            self._log.events.picture(path, step)
+            self._events.picture(path, step)
 
     def flush(self) -> int:
         """Put all records on disk, and return their number."""
-        self._log.flush()
-        return self._log.records
+        os.fsync(self._file.fileno())
+        self._events.flush()
+        return self._records
 
     def saved(self, step: int) -> None:
         """Write saved.json."""
-        workdir.note_saved(self._run.folder, step)
+        path = self._run.folder / workdir.SAVED
+        if not path.exists():
+            json_files.write(path, {"step": step})
 
     def diverged(self, error: Diverged) -> None:
         """Write diverged.json."""
-        workdir.note_diverged(self._run.folder, error)
+        where = {"metric": error.metric, "step": error.step}
+        json_files.write(self._run.folder / workdir.DIVERGED, where)
 
     def finish(self, results: Results) -> None:
         """Write metrics.csv, report.html and results.json, and print the table."""
         run, folder = self._run, self._run.folder
-        self._log.close()
+        self.flush()
+        self._file.close()
+        self._events.close()
         self.check_held()
         write_csv(folder)
         shown = artifacts.draw_curves(folder, run.config.to_dict())
@@ -148,10 +164,10 @@ class Writer(Sink):
         table(f"{run.title}, {run.total_steps} steps", numbers, lines)
 
 
-def rows(run: Run, numbers: Mapping[str, float]) -> list[Row]:
-    """Return the rows of the table of a run's numbers, the best ones first."""
+def rows(run: Run, numbers: Mapping[str, float]) -> list[tuple[str, str, str]]:
+    """Return the names, values and units of a run's numbers, the best ones first."""
     found = []
-    for name, value in numbers.items():
+    for name in sorted(numbers, key=lambda name: not name.startswith("best ")):
         unit = "steps" if name == "best step" else run.experiment.unit(name)
-        found.append(Row(name, value, unit))
-    return sorted(found, key=lambda row: not row.name.startswith("best "))
+        found.append((name, f"{numbers[name]:.6g}", unit))
+    return found

@@ -23,8 +23,9 @@ from lnrepro.engine import (
     sink,
     workdir,
 )
-from lnrepro.engine.checkpoint import Notes, Start, Store
+from lnrepro.engine.checkpoint import Checkpoint, Notes, Store
 from lnrepro.engine.experiment import Evaluation
+from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.engine.loop import Loop
 from lnrepro.engine.metrics import check_finite
 from lnrepro.engine.progress import table
@@ -75,7 +76,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             return {}
         store = Store(folder / "checkpoints")
         stack.callback(store.close)
-        start = _restore(run, store, "last", fingerprint)
+        start = _restore(run, store, fingerprint)
         shown = sink.Sink()
         if lock:
             shown = sink.Writer(run, lock, start.step, start.notes.records)
@@ -136,13 +137,12 @@ def _data_identity(spec: ConfigDict) -> tuple[str, Mapping[str, Any]]:
     return prepared.fingerprint, prepared.facts
 
 
-def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Start:
+def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
     """Return the newest checkpoint of a run, or its start, which has step 0.
 
     Args:
       run: the run.
       store: its checkpoints.
-      name: "last" or "best".
       fingerprint: identity of the data.
 
     Raises:
@@ -150,15 +150,13 @@ def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Start:
     """
     initial = run.initial()
     notes = run_config.identity(run.config, fingerprint)
-    saved = store.restore(name, initial)
-    peers.agree(
-        f"checkpoint {name}", {"the step of the checkpoint": saved and saved.step}
-    )
+    saved = store.restore("last", initial)
+    peers.agree("checkpoint", {"the step of the checkpoint": saved and saved.step})
     if saved is None:
-        return Start(0, initial, Notes(**notes))
-    path = store.folder / name / str(saved.step)
+        return Checkpoint(0, initial, Notes(**notes))
+    path = store.folder / "last" / str(saved.step)
     run_config.check_checkpoint(path, saved.notes, notes, run.fixed)
-    return Start(saved.step, saved.state, Notes(**saved.notes | notes))
+    return saved._replace(notes=Notes(**saved.notes | notes))
 
 
 def _header(run: Run, step: int) -> str:
@@ -189,27 +187,21 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     fingerprint, _ = _data_identity(run.config.data)
     if run.experiment.check:
         run.experiment.check()
-    if not workdir.check_run(folder, run.config, fingerprint, run.fixed):
+    about = workdir.check_run(folder, run.config, fingerprint, run.fixed)
+    if not about:
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"
         )
-    with contextlib.closing(Store(folder / "checkpoints", writing=False)) as store:
-        saved = _restore(run, store, "best", fingerprint)
-        if not saved.step:
-            saved = _restore(run, store, "last", fingerprint)
-    if not saved.step:
-        raise UserError(
-            f"--evaluate: {folder} has no checkpoint; train it, or put checkpoints/ "
-            "back"
-        )
-    vars = run.placement.vars(run.placement.place(saved.state)).vars
+    weights = LoadedRun(folder, about).weights
+    peers.agree("checkpoint", {"the step of the checkpoint": weights.step})
+    vars = run.placement.vars(run.placement.place(weights.vars))
     names = (*run.evals.every, *run.evals.at_end)
     evaluations = run.evaluate(vars, names)
     numbers = numbers_of(evaluations)
     if jax.process_index() == 0:
-        lines = _write_evaluation(run, saved.step, evaluations)
-        table(f"{folder} at step {saved.step}", sink.rows(run, numbers), lines)
-    check_finite(numbers, saved.step)
+        lines = _write_evaluation(run, weights.step, evaluations)
+        table(f"{folder} at step {weights.step}", sink.rows(run, numbers), lines)
+    check_finite(numbers, weights.step)
     return numbers
 
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files, provenance
 from lnrepro.engine.run_config import as_json, check_same
-from lnrepro.errors import Diverged, RunError, UserError
+from lnrepro.errors import RunError, UserError
 
 # The checkpoints from which a run goes on.
 LAST = "checkpoints/last"
@@ -206,13 +206,18 @@ def open_run(
 
     Raises:
       UserError: the run there has another config, whose fields are named, or other
-        data.
+        data, or it has lost its checkpoints.
     """
     path, now = workdir / "config.json", as_json(config)
     about = check_run(workdir, config, fingerprint, fixed)
     is_finished = bool(about and read_results(workdir))
-    if about and not is_finished:
-        _check_checkpoints(workdir)
+    was_saved = (workdir / SAVED).exists()
+    if about and not is_finished and was_saved and not saved_steps(workdir):
+        # It would start at step 0 and remove its records.
+        raise UserError(
+            f"{workdir} was saved, but {workdir / LAST} has no checkpoint: put it "
+            f"back, or remove {workdir} to start again"
+        )
     if about and about["config"] != now:
         json_files.write(path, about | {"config": now})
     if is_finished:
@@ -230,29 +235,10 @@ def open_run(
     return "new"
 
 
-def _check_checkpoints(workdir: pathlib.Path) -> None:
-    """Check that a run that was saved still has a checkpoint.
-
-    Raises:
-      UserError: it has none. It would start at step 0 and remove its records.
-    """
-    if (workdir / SAVED).exists() and not saved_steps(workdir):
-        raise UserError(
-            f"{workdir} was saved, but {workdir / LAST} has no checkpoint: put it "
-            f"back, or remove {workdir} to start again"
-        )
-
-
 def saved_steps(workdir: pathlib.Path) -> list[int]:
     """Return the steps of the checkpoints from which a run goes on."""
     found = (workdir / LAST).glob("*")
     return [int(path.name) for path in found if path.name.isdigit()]
-
-
-def note_saved(workdir: pathlib.Path, step: int) -> None:
-    """Note that the first checkpoint of a run, of this step, is on disk."""
-    if not (workdir / SAVED).exists():
-        json_files.write(workdir / SAVED, {"step": step})
 
 
 def check_run(
@@ -318,11 +304,6 @@ def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
     """Read results.json; None if the run is not finished."""
     path = workdir / "results.json"
     return json.loads(path.read_bytes()) if path.exists() else None
-
-
-def note_diverged(workdir: pathlib.Path, error: Diverged) -> None:
-    """Note that a run has diverged; see `is_diverged`."""
-    json_files.write(workdir / DIVERGED, {"metric": error.metric, "step": error.step})
 
 
 def is_diverged(workdir: pathlib.Path) -> bool:
