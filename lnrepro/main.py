@@ -35,7 +35,7 @@ try:
     from absl import flags, logging
     from ml_collections import ConfigDict
 
-    from lnrepro.checks import check_ranges, local_path
+    from lnrepro.checks import local_path
     from lnrepro.engine import config_file
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
@@ -87,13 +87,11 @@ _PROCESS = flags.DEFINE_integer(
 _TIMEOUT = flags.DEFINE_integer(
     "peer_timeout", 120, "Seconds to wait for the other processes.", lower_bound=1
 )
-_FLAGS = (
-    *(_CONFIG, _WORKDIR, _EVALUATE, _CHECK, _RESUME, _DEVICES),
-    *(_DISTRIBUTED, _COORDINATOR, _PROCESSES, _PROCESS, _TIMEOUT),
-)
+_MODULE = flags.FLAGS.find_module_defining_flag("config")
+_FLAGS = flags.FLAGS.get_flags_for_module(_MODULE)
 # A flag that is given twice is refused. Otherwise the last one would count.
-for _holder in (_CONFIG, _WORKDIR, _EVALUATE, _CHECK, _RESUME, _DEVICES):
-    flags.FLAGS[_holder.name].allow_overwrite = False
+for _flag in _FLAGS:
+    _flag.allow_overwrite = False
 
 HELP_FLAGS = {"--help", "-help", "-h"}
 # The compilation cache drops the programs that were not used for longest. A run of
@@ -148,8 +146,6 @@ def run(argv: list[str]) -> None:
             },
         )
     variant = (_CONFIG.value or "").partition(":")[2]
-    # The name of the folder has the seed.
-    check_ranges(config)
     folder = _workdir() or workdir.default(config, variant)
     if _CHECK.value:
         print(expected.check(config, _CONFIG.value or "", folder))
@@ -187,8 +183,8 @@ def _parse(argv):
 def _read_flags(argv):
     """Parse the flags, those of a --flagfile too; return those of fields."""
     # A notebook may call `main` several times.
-    for holder in _FLAGS:
-        flags.FLAGS[holder.name].unparse()
+    for flag in _FLAGS:
+        flag.unparse()
     try:
         words = flags.FLAGS.read_flags_from_files(argv[1:])
         overrides = [word for word in words if re.match(r"--?(no)?config\.", word)]
@@ -234,9 +230,8 @@ def _help(argv):
         docstring = ast.get_docstring(ast.parse(source)) or ""
         first_line = docstring.partition("\n")[0]
         lines.append(f"  {path:<32} {first_line}")
-    module = flags.FLAGS.find_module_defining_flag("config")
     # Its first line is the path of this file.
-    described = flags.FLAGS.module_help(module).partition(":\n")[2]
+    described = flags.FLAGS.module_help(_MODULE).partition(":\n")[2]
     return "\n".join([*lines, "", "flags:", described])
 
 
@@ -279,14 +274,6 @@ def _heal(folder):
                 used.write_bytes(bytes(8))
 
 
-def _abandon_if_peer_lost(error):
-    """End the process where an error of JAX's runtime means that a peer is gone."""
-    import jax
-
-    if isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
-        peers.abandon(error)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command line.
 
@@ -313,7 +300,7 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as e:
         line, exit_code = _line_of(e)
         if not line:
-            _abandon_if_peer_lost(e)
+            peers.end_if_lost(e)
             raise
     else:
         return 0

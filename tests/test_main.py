@@ -138,7 +138,7 @@ def test_a_run_goes_on_with_other_devices(home):
         ("config.optimizer.name", "--config.optimizer.name=adm"),
         ("config.placement", "--config.placement=tpu"),
         ("config.kernels", "--config.kernels=on"),
-        ("off, auto or on", "--config.kernels=yes"),
+        ("off, auto, on", "--config.kernels=yes"),
         ("config.batch_size", "--config.batch_size=2000"),
         # The tests have four devices.
         ("take 64", "--config.batch_size=63"),

@@ -1,6 +1,6 @@
 """Start-up of several processes on top of jax.distributed, and what they compare.
 
-A process that loses another one ends with one line, see `abandon`. Where JAX's own
+A process that loses another one ends with one line, see `end_if_lost`. Where JAX's own
 runtime notices the loss first, it aborts the process with a message of its own.
 """
 
@@ -171,16 +171,20 @@ def leave(exit_code: int) -> None:
     jax.distributed.shutdown()
 
 
-def abandon(error: Exception) -> NoReturn:
-    """End this process at once after an error among several processes.
+def end_if_lost(error: Exception) -> None:
+    """End this process at once where an error means that another one is gone.
 
-    An orderly shutdown would wait for the process that is gone.
+    An orderly shutdown would wait for it.
     """
-    line = (
-        "error: another process of this run was lost, so this one stopped; start all "
-        f"of them again: they resume at the last checkpoint ({_first_line(error)})"
-    )
-    _exit(line, 1)
+    import jax
+
+    if isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
+        _exit(
+            "error: another process of this run was lost, so this one stopped; start "
+            "all of them again: they resume at the last checkpoint "
+            f"({_first_line(error)})",
+            1,
+        )
 
 
 def _first_line(error):
