@@ -14,7 +14,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
@@ -22,19 +22,6 @@ from lnrepro.folders import files_below
 
 if TYPE_CHECKING:
     from lnrepro.engine.loaded_run import LoadedRun
-
-
-class Line(NamedTuple):
-    """A row of the table of runs, as text."""
-
-    run: str
-    state: str
-    step: str
-    best: str
-    age: str
-    norm: str
-    seed: str
-    data: str
 
 
 def main(argv: Sequence[str]) -> None:
@@ -71,8 +58,8 @@ def main(argv: Sequence[str]) -> None:
     _print(lines)
 
 
-def describe(run: "LoadedRun", root: pathlib.Path) -> Line:
-    """Return what is shown of a run.
+def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
+    """Return the row of a run in the table, by the names of the columns.
 
     Args:
       run: the run, as `lnrepro.engine.loaded_run.load` returns it.
@@ -89,16 +76,16 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> Line:
     step = max([*steps, *(record["step"] for record in records[-1:])], default=0)
     newest = run.folder / ("metrics.jsonl" if records else "config.json")
     age = datetime.timedelta(seconds=round(time.time() - newest.stat().st_mtime))
-    return Line(
-        run=os.path.relpath(run.folder, root),
-        state=_state(run.folder),
-        step=f"{step}/{experiment.total_steps(config)}",
-        best=_best(config, records),
-        age=str(age),
-        norm=config.norm,
-        seed=str(config.seed),
-        data=config.data.name,
-    )
+    return {
+        "run": os.path.relpath(run.folder, root),
+        "state": _state(run.folder),
+        "step": f"{step}/{experiment.total_steps(config)}",
+        "best": _best(config, records),
+        "age": str(age),
+        "norm": config.norm,
+        "seed": str(config.seed),
+        "data": config.data.name,
+    }
 
 
 def _state(folder):
@@ -130,10 +117,10 @@ def _print(lines):
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*Line._fields, box=None, pad_edge=False)
+    table = Table(*lines[0], box=None, pad_edge=False)
     for line in lines:
         # Brackets in a plain string would be rich's markup.
-        table.add_row(*map(Text, line))
+        table.add_row(*map(Text, line.values()))
     # No cell is cut, so that the name of a run can be copied. A narrow terminal wraps
     # the lines.
     Console(width=10_000).print(table)
