@@ -17,7 +17,7 @@ from lnrepro.errors import ended
 COMMANDS = ("engine", "cells", "kernels", "programs", "compiled")
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str]) -> int | None:
     """Run a command of scripts/benches: its `add_arguments`, then its `main`.
 
     Raises:

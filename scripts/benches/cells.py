@@ -93,12 +93,8 @@ def add_timing_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(args: argparse.Namespace) -> int:
-    """Print a Markdown table of medians, and the geometric means of the ratios.
-
-    Returns:
-      0.
-    """
+def main(args: argparse.Namespace) -> None:
+    """Print a Markdown table of medians, and the geometric means of the ratios."""
     print(f"{args.cell}, forward and backward, {records.where()}\n")
     print(md.head(("shape", "what", *COLUMNS)))
     # The first compilation of a process takes longer.
@@ -115,7 +111,6 @@ def main(args: argparse.Namespace) -> int:
     for name, mean in means.items():
         print(f"- {name}: {mean:.3f}")
     records.write(args.json, f"cells, {args.cell}", means, table)
-    return 0
 
 
 def implementations(name: str, shape: Shape) -> dict[str, Measured]:

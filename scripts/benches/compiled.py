@@ -9,6 +9,8 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 """
 
 import argparse
+import functools
+import pathlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from unittest import mock
@@ -21,10 +23,11 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from lnrepro.engine import config_file
+from lnrepro.engine.run import Run
 from lnrepro.engine.train_step import close, take
 from lnrepro.errors import RunError, UserError
 from scripts import markdown as md
-from scripts.benches import cells, records, steps
+from scripts.benches import cells, records
 from scripts.benches.accelerators import devices, environment, program
 
 # The most that the cells of "draw" may need, which --check checks: kernels of an H100,
@@ -145,15 +148,17 @@ def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any
       config: the config.
       where: the devices.
     """
-    key = jax.random.key(config.seed)
-    exp, init, step = steps.steps_of(config, key)
-    state = jax.eval_shape(init, key)
-    stream = exp.batches(0)
+    run = Run(config, pathlib.Path())
+    step = functools.partial(run.step(), axis=None)
+    stream = run.experiment.batches(0)
     batch = jax.eval_shape(lambda x: x, take(stream, 1))
     close(stream)
     mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
     shardings = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
-    return jax.jit(step, donate_argnums=0, in_shardings=shardings), (state, batch)
+    return jax.jit(step, donate_argnums=0, in_shardings=shardings), (
+        run.shapes(),
+        batch,
+    )
 
 
 def _compile(

@@ -6,6 +6,7 @@ batches that are on the device already.
 
 import argparse
 import contextlib
+import functools
 import io
 import os
 import pathlib
@@ -18,7 +19,7 @@ import time
 import jax
 from ml_collections import ConfigDict
 
-from scripts.benches import records, steps
+from scripts.benches import records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     records.add_json_flag(parser)
 
 
-def main(args: argparse.Namespace) -> int:
-    """Measure, and print a line for each batch size. `mnist` must be prepared.
-
-    Returns:
-      0.
-    """
+def main(args: argparse.Namespace) -> None:
+    """Measure, and print a line for each batch size. `mnist` must be prepared."""
     from configs import mnist
 
     rows, found = {}, {}
@@ -51,7 +48,6 @@ def main(args: argparse.Namespace) -> int:
     )
     details = {"rows": rows, "to_first_step_s": [first, second]}
     records.write(args.json, "engine", found, details)
-    return 0
 
 
 def measure(
@@ -86,19 +82,20 @@ def measure(
 def _bare(config):
     """Return (number of calls) -> seconds of the compiled step alone."""
     from lnrepro.engine import train_step
+    from lnrepro.engine.run import Run
 
-    key = jax.random.key(config.seed)
-    exp, init, step = steps.steps_of(config, key)
-    init, compiled = jax.jit(init), jax.jit(step, donate_argnums=0)
+    run = Run(config, pathlib.Path())
+    step = functools.partial(run.step(), axis=None)
+    compiled, initial = jax.jit(step, donate_argnums=0), run.initial()
     # Several batches, since one alone could stay in a cache of the processor.
-    batches, stream = [], exp.batches(0)
+    batches, stream = [], run.experiment.batches(0)
     for _ in range(max(2, 400 // config.steps_per_call)):
         batches.append(jax.device_put(train_step.take(stream, config.steps_per_call)))
     train_step.close(stream)
 
     def seconds(calls: int) -> float:
         # The first call compiles.
-        state, _ = jax.block_until_ready(compiled(init(key), batches[0]))
+        state, _ = jax.block_until_ready(compiled(initial, batches[0]))
         began = time.perf_counter()
         for i in range(calls):
             state, _ = compiled(state, batches[(i + 1) % len(batches)])

@@ -8,7 +8,6 @@ larger and "time" is below 1.
 
 import argparse
 import importlib.util
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +19,12 @@ from scripts import markdown as md
 from scripts.benches import cells, layers, records
 from scripts.benches.layers import Shape
 
-CELLS: dict[str, Callable[[int], functional.Cell]] = {
-    "LN-LSTM": lambda units: functional.LSTMCell(units, "layer"),
-    "LN-GRU": lambda units: functional.GRUCell(units, "layer"),
-    "LSTM": lambda units: functional.LSTMCell(units, "none"),
-    "GRU": lambda units: functional.GRUCell(units, "none"),
+# (key of `cells.CELLS`, norm of our cell, field of `Compared` with Flax's).
+CELLS = {
+    "LN-LSTM": ("lstm", "layer", "flax"),
+    "LN-GRU": ("gru", "layer", "flax"),
+    "LSTM": ("lstm", "none", "flax_plain"),
+    "GRU": ("gru", "none", "flax_plain"),
 }
 WAYS = {"scan": "off", "kernel": "on"}
 SHAPES = cells.SHAPES | {
@@ -35,10 +35,6 @@ SHAPES = cells.SHAPES | {
 }
 # Flax, and cuDNN of JAX, know no resets. TorchRL has no norms.
 PEERS = ("Flax", "cuDNN", "TorchRL", "TorchRL cuDNN")
-# Of each way: microseconds of a step of the sequence, forward and in a training step;
-# temporary memory; time to compile; the largest error of a gradient, over its largest
-# entry.
-MEASURED = ("us forward", "us training", "MB", "compile s", "error")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,91 +53,91 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     records.add_json_flag(parser)
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> None:
     """Print a Markdown table of medians.
-
-    Returns:
-      0.
 
     Raises:
       UserError: there is no kernel for the devices, or for a cell at a shape.
     """
     if platform.current() == "cpu":
         raise UserError("kernels: there is none for a CPU; run it on a GPU or a TPU")
-    columns = [f"{way}: {what}" for way in WAYS for what in MEASURED]
-    columns += [f"{peer}: us training" for peer in PEERS] if args.peers else []
     print(f"kernel and scan, {records.where()}\n")
     if args.peers and not has_torchrl():
         print("TorchRL is not installed, and not measured: pip install torchrl\n")
-    print(md.head(("shape", "cell", *columns, "time")))
     table, ratios = {}, {}
     for shape in args.shapes:
         for cell in args.cells:
             name = f"{shape}, {cell}"
             numbers = compare(cell, SHAPES[shape], args)
-            table[name] = dict(zip(columns, numbers, strict=True))
-            scan, kernel = (table[name][f"{way}: us training"] for way in WAYS)
-            ratios[f"time, {name}, kernel / scan"] = kernel / scan
-            shown = ["" if x is None else f"{x:.3g}" for x in (*numbers, kernel / scan)]
-            print(md.row((shape, cell, *shown)), flush=True)
+            if not table:
+                print(md.head(("shape", "cell", *numbers, "time")))
+            scan, kernel = (numbers[f"{way}: us training"] for way in WAYS)
+            table[name] = numbers
+            ratios[f"time, {name}, kernel / scan"] = ratio = kernel / scan
+            shown = ["" if x is None else f"{x:.3g}" for x in numbers.values()]
+            print(md.row((shape, cell, *shown, f"{ratio:.3g}")), flush=True)
     records.write(args.json, "kernels", ratios, table)
-    return 0
 
 
-def compare(name: str, shape: Shape, args: argparse.Namespace) -> list[float | None]:
-    """Return the numbers of `MEASURED` of each way, and the times of `PEERS`.
+def compare(
+    name: str, shape: Shape, args: argparse.Namespace
+) -> dict[str, float | None]:
+    """Return the numbers of each way, and the times of `PEERS`.
+
+    Of each way: microseconds of a step of the sequence, forward and in a training step;
+    temporary memory; time to compile; the largest error of a gradient, over its largest
+    entry.
 
     Raises:
       UserError: there is no kernel.
     """
-    cell = CELLS[name]
-    ours, forward = {}, {}
-    others = peers(name, shape) if args.peers else {}
+    kind, norm, _ = CELLS[name]
+    cell = cells.CELLS[kind].ours(shape.units, norm=norm)
+    functions = peers(name, shape) if args.peers else {}
     for way, kernels in WAYS.items():
         options = functional.ScanOptions(kernels=kernels, chunk=args.chunk)
-        ours[way] = layers.ours(cell(shape.units), shape, options)
-
-        def outputs(params, x, weights, options=options):
-            del weights
-            return functional.unroll(
-                cell(shape.units), params, x, time_major=True, options=options
-            ).outputs
-
-        forward[f"{way}, forward"] = layers.measured(outputs, *ours[way].arguments)
+        functions[way] = layers.ours(cell, shape, options)
+        params, x, _ = functions[way].arguments
+        forward = layers.measured(layers.outputs(cell, shape, options), params, x)
+        functions[f"{way}, forward"] = forward
     try:
-        rows = cells.measure(ours | forward | others, args)
+        rows = cells.measure(functions, args)
     except ValueError as e:
         if "kernels='on'" not in str(e):
             raise
         raise UserError(f"kernels: {e}") from None
     with jax.default_matmul_precision("highest"):
-        exact = ours["scan"].call(ours["scan"].compile())
+        exact = functions["scan"].call(functions["scan"].compile())
 
     def error(a, b):
         return float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)))
 
-    found = []
-    for way, function in ours.items():
+    def microseconds(label):
+        return 1e3 * rows[label]["ms"] / shape.steps if label in rows else None
+
+    found = {}
+    for way in WAYS:
+        function = functions[way]
         errors = jax.tree.map(error, function.call(function.compile()), exact)
-        times = rows[f"{way}, forward"]["ms"], rows[way]["ms"]
-        found += [1e3 * (ms or 0.0) / shape.steps for ms in times]
-        found += [rows[way]["temp_mb"] or 0.0, rows[way]["compile_s"]]
-        found.append(max(jax.tree.leaves(errors)))
+        found[f"{way}: us forward"] = microseconds(f"{way}, forward")
+        found[f"{way}: us training"] = microseconds(way)
+        found[f"{way}: MB"] = rows[way]["temp_mb"]
+        found[f"{way}: compile s"] = rows[way]["compile_s"]
+        found[f"{way}: error"] = max(jax.tree.leaves(errors))
     for peer in PEERS if args.peers else ():
-        ms = rows[peer]["ms"] if peer in rows else None
-        found.append(None if ms is None else 1e3 * ms / shape.steps)
+        found[f"{peer}: us training"] = microseconds(peer)
     return found
 
 
 def peers(name: str, shape: Shape) -> dict[str, layers.Measured]:
     """Return Flax's cell with the same norm, and others without one."""
-    compared = cells.CELLS["gru" if "GRU" in name else "lstm"]
-    flax = compared.flax if name.startswith("LN") else compared.flax_plain
-    made = {"Flax": layers.flax(flax, shape)}
-    if "LSTM" in name and jax.default_backend() == "gpu":
+    kind, _, flax = CELLS[name]
+    made = {"Flax": layers.flax(getattr(cells.CELLS[kind], flax), shape)}
+    if jax.default_backend() != "gpu":
+        return made
+    if kind == "lstm":
         made["cuDNN"] = layers.cudnn_lstm(shape)
-    if jax.default_backend() == "gpu" and has_torchrl():
-        kind = "gru" if "GRU" in name else "lstm"
+    if has_torchrl():
         made["TorchRL"] = layers.torchrl(kind, shape, "triton")
         made["TorchRL cuDNN"] = layers.torchrl(kind, shape, "pad")
     return made

@@ -76,11 +76,10 @@ def gradient(apply: Callable, params: Any, shape: Shape) -> Measured:
     return measured(jax.grad(loss, (0, 1)), params, x, w)
 
 
-def ours(
+def outputs(
     cell: functional.Cell, shape: Shape, options: functional.ScanOptions | None = None
-) -> Measured:
-    """Return the gradient of `functional.unroll` of a cell."""
-    params = cell.init(jax.random.key(2), shape.features)
+) -> Callable:
+    """Return (params, x) -> the outputs of `functional.unroll` of a cell."""
     resets = None
     if shape.resets:
         sizes = shape.steps, shape.batch
@@ -92,7 +91,15 @@ def ours(
         )
         return result.outputs
 
-    return gradient(apply, params, shape)
+    return apply
+
+
+def ours(
+    cell: functional.Cell, shape: Shape, options: functional.ScanOptions | None = None
+) -> Measured:
+    """Return the gradient of `outputs`."""
+    params = cell.init(jax.random.key(2), shape.features)
+    return gradient(outputs(cell, shape, options), params, shape)
 
 
 def flax(cell_class: type[nn.RNNCellBase], shape: Shape) -> Measured:
@@ -148,12 +155,29 @@ def torch(name: str, shape: Shape) -> Measured | None:
         return None
     module_class = torch.nn.LSTM if name == "lstm" else torch.nn.GRU
     module = module_class(shape.features, shape.units)
-    x = torch.randn(shape.steps, shape.batch, shape.features, requires_grad=True)
-    w = torch.randn(shape.steps, shape.batch, shape.units)
+
+    def apply(x):
+        return module(x)[0]
+
+    return _torch_gradient(apply, module, (shape.steps, shape.batch), shape)
+
+
+def _torch_gradient(apply, module, sizes, shape) -> Measured:
+    """Return what `gradient` returns, of a module in torch.
+
+    Args:
+      apply: (x [*sizes, D]) -> y [*sizes, H].
+      module: has the parameters.
+      sizes: (T, B) or (B, T).
+      shape: the other sizes.
+    """
+    import torch
+
+    x = torch.randn(*sizes, shape.features, requires_grad=True)
+    w = torch.randn(*sizes, shape.units)
 
     def call():
-        loss = (module(x)[0] * w).sum()
-        return torch.autograd.grad(loss, [x, *module.parameters()])
+        return torch.autograd.grad((apply(x) * w).sum(), [x, *module.parameters()])
 
     def wait(result):
         if torch.get_default_device().type == "cuda":
@@ -189,23 +213,18 @@ def torchrl(name: str, shape: Shape, backend: str) -> Measured:
         device="cuda",
     )
     sizes = shape.batch, shape.steps
-    x = torch.randn(*sizes, shape.features, requires_grad=True)
-    w = torch.randn(*sizes, shape.units)
-    data = {"x": x, "is_init": torch.rand(*sizes, 1) < shape.resets}
     # Of each step, the carry that a reset at this step would start with.
-    data |= {state: torch.zeros(*sizes, 1, shape.units) for state in states}
+    data = {state: torch.zeros(*sizes, 1, shape.units) for state in states}
+    data["is_init"] = torch.rand(*sizes, 1) < shape.resets
 
-    def call():
-        loss = (module(TensorDict(data, sizes))["y"] * w).sum()
-        return torch.autograd.grad(loss, [x, *module.parameters()])
+    def apply(x):
+        return module(TensorDict(data | {"x": x}, sizes))["y"]
 
-    return Measured(call, lambda result: torch.cuda.synchronize())
+    return _torch_gradient(apply, module, sizes, shape)
 
 
-class LayerNormLSTMCell(nn.RNNCellBase):
+class LayerNormLSTMCell(nn.LSTMCell):
     """LSTM cell of eq. 20-22 with nn.Dense and nn.LayerNorm, as Flax users write it."""
-
-    features: int
 
     @nn.compact
     def __call__(self, carry, x):
@@ -222,19 +241,9 @@ class LayerNormLSTMCell(nn.RNNCellBase):
         h = nn.sigmoid(o) * jnp.tanh(nn.LayerNorm(1e-5, name="norm_c")(c))
         return (c, h), h
 
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        """Return zeros."""
-        zeros = jnp.zeros((*input_shape[:-1], self.features))
-        return zeros, zeros
 
-    num_feature_axes = 1
-
-
-class LayerNormGRUCell(nn.RNNCellBase):
+class LayerNormGRUCell(nn.GRUCell):
     """GRU cell of eq. 26-28 with nn.Dense and nn.LayerNorm."""
-
-    features: int
 
     @nn.compact
     def __call__(self, h, x):
@@ -252,13 +261,6 @@ class LayerNormGRUCell(nn.RNNCellBase):
         n = jnp.tanh(normed("xn", size, x, True) + r * normed("hn", size, h, False))
         h = (1 - z) * h + z * n
         return h, h
-
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        """Return zeros [B, H]."""
-        return jnp.zeros((*input_shape[:-1], self.features))
-
-    num_feature_axes = 1
 
 
 class Resetting(nn.RNNCellBase):

@@ -77,12 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     records.add_json_flag(parser)
 
 
-def main(args: argparse.Namespace) -> int:
-    """Print a Markdown table of medians.
-
-    Returns:
-      0.
-    """
+def main(args: argparse.Namespace) -> None:
+    """Print a Markdown table of medians."""
     print(f"a step of each program, {records.where()}\n")
     print(md.head(("program", "layer", *cells.COLUMNS)), flush=True)
     table, ratios = {}, {}
@@ -92,7 +88,6 @@ def main(args: argparse.Namespace) -> int:
         for what, ratio in cells.compare(table[name]).items():
             ratios[f"{name}, {what}"] = ratio
     records.write(args.json, "programs", ratios, table)
-    return 0
 
 
 def implementations(name: str) -> dict[str, Measured]:
