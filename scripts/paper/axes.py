@@ -1,19 +1,11 @@
 """The panels, axes, ranges, curves and printed numbers of the paper's figures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ml_collections import ConfigDict
-
 from experiments import paper_results as paper
-from scripts.paper.records import Record
 
 Range = tuple[float, float]
-
-
-def any_run(config: ConfigDict) -> bool:
-    """Return True, as the default of a condition on runs."""
-    return True
 
 
 class Panel(NamedTuple):
@@ -27,7 +19,8 @@ class Panel(NamedTuple):
       title: the title.
       yscale: "linear" or "log".
       factor: the paper's unit over the metric's.
-      where: config -> whether a run belongs to this panel.
+      batch_of_4: whether runs with batches of 4 belong to this panel, or all others;
+        None: all runs do.
       printed: {legend: number that the paper prints}, drawn as horizontal lines.
     """
 
@@ -37,7 +30,7 @@ class Panel(NamedTuple):
     title: str = ""
     yscale: str = "linear"
     factor: float = 1.0
-    where: Callable[[ConfigDict], bool] = any_run
+    batch_of_4: bool | None = None
     printed: Mapping[str, float] = {}
 
 
@@ -68,10 +61,6 @@ class Figure(NamedTuple):
     xscale: str = "linear"
     columns: int = 3
 
-    def x(self, record: Record) -> float:
-        """Return the position of a record on the x axis."""
-        return record["epoch" if self.by_epoch else "step"]
-
 
 def _retrieval(k, low, high):
     title = "validation images"
@@ -96,11 +85,9 @@ def _sick(quantity, metric, low, high):
 
 
 def _mnist(size, ylabel, metric, ylim, yscale="linear", factor=1.0):
-    def where(config):
-        # Default runs on small data have other sizes. They belong to the left half.
-        return (config.batch_size == 4) == (size == 4)
-
-    return Panel(ylabel, (metric,), ylim, f"batch size {size}", yscale, factor, where)
+    # Default runs on small data have other sizes. They belong to the left half.
+    settings = f"batch size {size}", yscale, factor, size == 4
+    return Panel(ylabel, (metric,), ylim, *settings)
 
 
 _BOUNDS = {f"{n}, the paper's end: {y}": y for n, y in paper.BOUNDS.items()}

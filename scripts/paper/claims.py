@@ -1,6 +1,5 @@
 """Claims of the paper about its curves, as comparisons of two norms."""
 
-import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -65,14 +64,16 @@ class Claim(NamedTuple):
     def question(self) -> str:
         """What is compared, without the figure."""
         of_batch = f", batch size {self.batch_size}" if self.batch_size else ""
-        names = f"{NORMS[self.better]} against {NORMS[self.baseline]}"
-        return f"{self.quantity}{of_batch}: {names}"
+        return f"{self.quantity}{of_batch}: {self._norms}"
 
     @property
     def comparison(self) -> str:
         """What it compares; it has a claim of each kind."""
-        names = f"{NORMS[self.better]} against {NORMS[self.baseline]}"
-        return f"{self.part}, {self.quantity}: {names}"
+        return f"{self.part}, {self.quantity}: {self._norms}"
+
+    @property
+    def _norms(self) -> str:
+        return f"{NORMS[self.better]} against {NORMS[self.baseline]}"
 
     def curve(self, run: RecordedRun) -> dict[int, float]:
         """Return {step: value} of its metric."""
@@ -210,24 +211,11 @@ class Question(NamedTuple):
         """The variant of the config that its runs have, and the name of its sweep."""
         return "small_bz4" if self.claim.batch_size == 4 else "small"
 
-    @property
-    def rates(self) -> tuple[float, float]:
-        """The tuned learning rates of both norms, by the config."""
-        config = importlib.import_module(f"configs.{self.claim.experiment}")
-        found = {}
-        for run in config.SWEEPS[self.variant]:
-            found[run["norm"]] = run["optimizer.learning_rate"]
-        return found[self.claim.better], found[self.claim.baseline]
-
 
 def _speed(part, quantity, baseline):
-    """Return the claim that layer norm is faster."""
+    """Return the claim that layer norm is faster, the first about these."""
     names = part, quantity, baseline, "speed"
-    for claim in CLAIMS:
-        is_it = (claim.part, claim.quantity, claim.baseline, claim.kind) == names
-        if is_it and claim.better in ("layer", "layer_cell"):
-            return claim
-    raise ValueError(names)
+    return next(c for c in CLAIMS if (c.part, c.quantity, c.baseline, c.kind) == names)
 
 
 PLAN = (

@@ -58,10 +58,6 @@ class Pairs(NamedTuple):
     baseline: np.ndarray
     sign: int
 
-    def means(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean of each norm over the seeds, [T], so that less is better."""
-        return self.sign * self.better.mean(0), self.sign * self.baseline.mean(0)
-
 
 def paired(better: Curves, baseline: Curves, sign: int) -> Pairs:
     """Return the values of the seeds and the steps that both norms have.
@@ -93,7 +89,9 @@ def speed(pairs: Pairs) -> float:
 
     Both are counted until the worse of the two best means is reached.
     """
-    ours, theirs = pairs.means()
+    # [T], so that less is better.
+    ours = pairs.sign * pairs.better.mean(0)
+    theirs = pairs.sign * pairs.baseline.mean(0)
     goal = max(ours.min(), theirs.min())
     first, other = (pairs.steps[(mean <= goal).argmax()] for mean in (ours, theirs))
     return float(first / other)

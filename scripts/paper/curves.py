@@ -68,7 +68,8 @@ def _lines(runs, figure, panel, metric) -> list[Line]:
     sets = set() if figure.paper_data else {run.data for run in runs}
     groups = collections.defaultdict(list)
     for run in runs:
-        if panel.where(run.config):
+        is_of_4 = run.config.get("batch_size") == 4
+        if panel.batch_of_4 in (None, is_of_4):
             position = norms.index(run.config.norm)
             groups[position, run.data, run.settings()].append(run)
     lines, n_drawn = [], collections.Counter()
@@ -103,11 +104,11 @@ def _points(runs, figure, panel, metric):
     """Return the rows of STEM.csv of all records."""
     name = metric.format(data=runs[0].config.data.name)
     title = panel.title or panel.ylabel
-    rows = []
+    rows, x = [], "epoch" if figure.by_epoch else "step"
     for run in runs:
         own = title, name, run.config.norm, run.data, run.config.seed
         for record, value in run.values(metric):
-            rows.append((*own, figure.x(record), value * panel.factor))
+            rows.append((*own, record[x], value * panel.factor))
     return rows
 
 

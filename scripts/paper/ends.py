@@ -1,7 +1,6 @@
 """Where each norm ends: means over the seeds of the last tenth of the evaluations."""
 
 import collections
-import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -19,24 +18,20 @@ class End(NamedTuple):
     """The end of the runs of a norm with the same settings.
 
     Attributes:
-      settings: those in which other runs differ, as text.
       norm: the norm.
       rate: the learning rate.
       seeds: number of runs that ended.
       diverged: how many of them diverged; the numbers below leave them out.
       mean: the mean over the seeds.
       deviation: the standard deviation over the seeds; None for one seed.
-      against: {kind: verdict against `BASELINE` with the same settings}.
     """
 
-    settings: str
     norm: str
     rate: float | None
     seeds: int
     diverged: int
     mean: float
     deviation: float | None
-    against: dict[str, Verdict]
 
     @property
     def text(self) -> str:
@@ -49,13 +44,19 @@ class End(NamedTuple):
         return f"{self.mean:.{decimals}f} +- {self.deviation:.{decimals}f}{note}"
 
 
-def of_metric(metric: str, runs: Iterable[RecordedRun], sign: int) -> list[End]:
-    """Return the end of each norm and setting in a metric.
+def of_metric(
+    metric: str, runs: Iterable[RecordedRun], sign: int
+) -> Iterator[tuple[str, End, dict[str, Verdict]]]:
+    """Yield the end of each norm and setting in a metric.
 
     Args:
       metric: its name.
       runs: the runs; those that have not ended are left out.
       sign: 1 if small values are better, -1 otherwise.
+
+    Yields:
+      The settings in which other runs differ, as text; the end; and {kind: verdict}
+      against `BASELINE` with the same settings.
     """
 
     def curve(run):
@@ -63,12 +64,12 @@ def of_metric(metric: str, runs: Iterable[RecordedRun], sign: int) -> list[End]:
 
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
-        if run.finished or run.diverged:
+        if run.ended:
             data = "data", run.data
             groups[data, *run.settings()][run.config.norm].append(run)
-    found = []
-    for own, of_norm in groups.items():
-        settings = difference(own, groups)
+    settings = {own: difference(own, groups) for own in groups}
+    for own in sorted(groups, key=settings.__getitem__):
+        of_norm = groups[own]
         curves = {norm: compare.by_seed(of, curve) for norm, of in of_norm.items()}
         baseline = curves.get(BASELINE, {})
         for norm in sorted(curves, key=lambda norm: (norm != BASELINE, norm)):
@@ -78,8 +79,7 @@ def of_metric(metric: str, runs: Iterable[RecordedRun], sign: int) -> list[End]:
                 kinds = verdicts.QUANTITIES if len(pairs.steps) else ()
                 against = {kind: verdicts.judged(kind, pairs) for kind in kinds}
             if end := _end(of_norm[norm], curves[norm]):
-                found.append(end._replace(settings=settings, against=against))
-    return sorted(found, key=lambda end: end.settings)
+                yield settings[own], end, against
 
 
 def _end(runs, curves) -> End | None:
@@ -92,7 +92,7 @@ def _end(runs, curves) -> End | None:
     n_diverged = len(curves) - len(finite)
     norm, rate = runs[0].config.norm, runs[0].rate
     mean = float(values.mean())
-    return End("", norm, rate, len(curves), n_diverged, mean, deviation, {})
+    return End(norm, rate, len(curves), n_diverged, mean, deviation)
 
 
 def of_seeds(runs: Sequence[RecordedRun], claim: Claim) -> End | None:
@@ -100,9 +100,9 @@ def of_seeds(runs: Sequence[RecordedRun], claim: Claim) -> End | None:
     return _end(runs, compare.by_seed(runs, claim.curve))
 
 
-def rank(sign: int, end: End) -> tuple[int, float]:
-    """Return what sorts ends, the best first; those with diverged runs come last."""
-    return end.diverged, sign * end.mean
+def ranked(ends: Iterable[End], sign: int) -> list[End]:
+    """Return ends with the best first; those with diverged runs come last."""
+    return sorted(ends, key=lambda end: (end.diverged, sign * end.mean))
 
 
 def tuned(runs: Sequence[RecordedRun]) -> Iterator[tuple[Claim, list[End]]]:
@@ -119,10 +119,8 @@ def tuned(runs: Sequence[RecordedRun]) -> Iterator[tuple[Claim, list[End]]]:
     for claim in metrics.values():
         of_norm = collections.defaultdict(list)
         for run in runs:
-            has_ended = run.finished or run.diverged
-            is_tuned = has_ended and protocols.belongs(run, protocols.TUNED)
+            is_tuned = run.ended and protocols.belongs(run, protocols.TUNED)
             if is_tuned and claim.is_about(run):
                 of_norm[run.config.norm].append(run)
         ends = [of_seeds(of, claim) for of in of_norm.values()]
-        key = functools.partial(rank, claim.sign)
-        yield claim, sorted(filter(None, ends), key=key)
+        yield claim, ranked(filter(None, ends), claim.sign)

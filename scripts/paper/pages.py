@@ -30,7 +30,7 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     yield page, "claims", tables.claims(pilot)
     yield page, "ends", tables.tuned(pilot)
     yield ROOT / "docs/reproduce.md", "plan", tables.plan()
-    yield ROOT / "docs/reproduce.md", "settings", settings.table(runs)
+    yield ROOT / "docs/reproduce.md", "settings", settings.table()
     yield ROOT / "docs/training.md", "defaults", tables.defaults()
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])

@@ -6,7 +6,6 @@ writes ppo_norms.png and recurrent_ppo.png of docs/pictures. Lines are medians o
 seeds, bands are their range.
 """
 
-import csv
 import pathlib
 from collections.abc import Sequence
 
@@ -26,18 +25,17 @@ GUESSING = {"guessing": 0.5}
 
 def norms() -> list[plot.Subplot]:
     """Return a panel for each learning rate of ppo_norms.csv, with a line a norm."""
-    curves: dict[str, dict[str, dict[str, list]]] = {}
-    with open(PICTURES / "ppo_norms.csv", encoding="utf-8") as file:
-        for norm, rate, seed, step, reward in list(csv.reader(file))[1:]:
-            seeds = curves.setdefault(rate, {}).setdefault(norm, {})
-            seeds.setdefault(seed, []).append((float(step), float(reward)))
+    rows = np.genfromtxt(
+        PICTURES / "ppo_norms.csv", delimiter=",", names=True, dtype=None
+    )
     panels = []
-    for rate in sorted(curves, key=float):
-        lines = [
-            _line(NORMS[norm], norm, list(curves[rate][norm].values()))
-            for norm in ("none", "layer", "rms")
-        ]
-        settings = {**SETTINGS, "title": f"learning rate {float(rate):g}"}
+    for rate in np.unique(rows["learning_rate"]):
+        lines = []
+        for norm in ("none", "layer", "rms"):
+            own = rows[(rows["learning_rate"] == rate) & (rows["norm"] == norm)]
+            seeds = [own[own["seed"] == seed] for seed in np.unique(own["seed"])]
+            lines.append(_line(NORMS[norm], norm, seeds))
+        settings = SETTINGS | {"title": f"learning rate {rate:g}"}
         panels.append(plot.Subplot(lines, settings, GUESSING))
     return panels
 
@@ -50,17 +48,18 @@ def memory() -> plot.Subplot:
         ("none", "no memory", "none"),
     ):
         files = sorted((PICTURES / "recurrent_ppo").glob(f"{name}-*.csv"))
-        runs = [np.loadtxt(file, delimiter=",", skiprows=1) for file in files]
+        runs = [np.genfromtxt(file, delimiter=",", names=True) for file in files]
         lines.append(_line(label, look, runs))
     return plot.Subplot(lines, SETTINGS, GUESSING)
 
 
 def _line(label, look, runs: Sequence):
-    curves = np.array(runs)
-    returns, (colour, style) = curves[..., 1], LOOKS[look]
+    # NumPy renames the column `return`.
+    returns = np.array([run["return_"] for run in runs])
+    colour, style = LOOKS[look]
     low, high = returns.min(0), returns.max(0)
-    middle = np.median(returns, axis=0)
-    return plot.Line(label, curves[0, :, 0], middle, low, high, colour, style)
+    middle, x = np.median(returns, axis=0), runs[0]["environment_steps"]
+    return plot.Line(label, x, middle, low, high, colour, style)
 
 
 def main(argv: list[str]) -> None:

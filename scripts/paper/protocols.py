@@ -17,6 +17,19 @@ from scripts.paper.records import RecordedRun
 TUNED, SAME = PROTOCOLS
 
 
+# {variant of a config: the sweep that states its rates}. Runs of "smoke" only check
+# that everything works.
+_SWEEPS = {"small": "small", "small_bz4": "small_bz4", "smoke": "small"}
+
+
+def stated_rates(experiment: str, sweep: str) -> dict[str, float]:
+    """Return {norm: the rate that a sweep of the config states}; {} without a sweep."""
+    module = importlib.import_module(f"configs.{experiment}")
+    # Only the configs of the paper's figures need this table.
+    runs = getattr(module, "SWEEPS", {}).get(sweep, ())
+    return {run["norm"]: run["optimizer.learning_rate"] for run in runs}
+
+
 @functools.cache
 def _tuned_rates(experiment: str, batch_size: int, length: int) -> Mapping[str, float]:
     """Return {norm: the rate that the configs state} for runs of this size."""
@@ -24,16 +37,12 @@ def _tuned_rates(experiment: str, batch_size: int, length: int) -> Mapping[str, 
         module = importlib.import_module(f"configs.{experiment}")
     except ModuleNotFoundError:
         return {}
-    # Runs of the variant "smoke" only check that everything works.
-    sweeps = {"small": "small", "small_bz4": "small_bz4", "smoke": "small"}
-    # Only the configs of the paper's figures need these tables.
-    stated = getattr(module, "SWEEPS", {})
-    there = getattr(module, "VARIANTS", {})
-    for variant, sweep in sweeps.items():
-        if sweep in stated and variant in there:
+    for variant, sweep in _SWEEPS.items():
+        rates = stated_rates(experiment, sweep)
+        if rates and variant in module.VARIANTS:
             config = module.get_config(variant)
             if (config.batch_size, total_steps(config)) == (batch_size, length):
-                return {r["norm"]: r["optimizer.learning_rate"] for r in stated[sweep]}
+                return rates
     return {}
 
 

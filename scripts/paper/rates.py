@@ -10,7 +10,6 @@ question about them. A rate at which runs diverge comes after those at which few
 """
 
 import collections
-import functools
 import pathlib
 from collections.abc import Iterable, Sequence
 
@@ -38,16 +37,14 @@ def by_norm(
     groups = collections.defaultdict(list)
     for run in runs:
         about = [claim for claim in claims if claim.is_about(run)]
-        if about and (run.finished or run.diverged):
+        if about and run.ended:
             norm = run.config.norm
             groups[about[0], run.data, run.length, norm, run.rate].append(run)
     found = collections.defaultdict(list)
     for (claim, *of_norm, _), own in groups.items():
         if end := ends.of_seeds(own, claim):
             found[claim, *of_norm].append(end)
-    for (claim, *_), of in found.items():
-        of.sort(key=functools.partial(ends.rank, claim.sign))
-    return dict(found)
+    return {key: ends.ranked(of, key[0].sign) for key, of in found.items()}
 
 
 def main(argv: Sequence[str]) -> None:

@@ -113,6 +113,11 @@ class RecordedRun(NamedTuple):
         """Whether the records reach the last step, with finite numbers."""
         return not self.diverged and 0 < self.length <= self.step
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has finished or diverged."""
+        return self.finished or self.diverged
+
     def settings(self) -> Settings:
         """Return settings and length. Runs share a curve where they are equal."""
         config = self.files["config.json"]["config"]
@@ -295,7 +300,7 @@ def main(argv: Sequence[str]) -> None:
     kept = [args.out] if args.out.exists() else []
     packed = []
     for run in find([*kept, *args.runs]):
-        if run.finished or run.diverged:
+        if run.ended:
             packed.append(run)
         else:
             print(f"left out: {run.folder}: it is not finished", file=sys.stderr)

@@ -1,75 +1,52 @@
 """The settings of each experiment: the paper's, its code's, ours and the best ones."""
 
 import importlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from scripts import markdown as md
 from scripts.paper import protocols
 from scripts.paper.claims import NORMS
-from scripts.paper.records import RecordedRun
 
-
-class Source(NamedTuple):
-    """What the paper and its code say of an experiment.
-
-    Attributes:
-      experiment: name of the folder in experiments/.
-      section: of the paper.
-      text: the paper's settings. What is not named is not in the text.
-      code: the settings of the authors' code, or of the code that they extended; ""
-        where there is none.
-      start: the initial values that `:paper` takes.
-    """
-
-    experiment: str
-    section: str
-    text: str
-    code: str
-    start: str
-
-
-SOURCES = (
-    Source(
-        "order_embeddings",
+# What the paper and its code say of each experiment: the section; the settings in the
+# text, where what is not named is not in the text; those of the authors' code, or of
+# the code that they extended, "" where there is none; the initial values of `:paper`.
+SOURCES = {
+    "order_embeddings": (
         "6.1",
         "Adam; the rest as Vendrov et al.",
         "Adam 0.001 without bias correction, batch 128, clip 2 per tensor, 100 epochs",
         "recurrent: orthogonal; others: uniform",
     ),
-    Source(
-        "attentive_reader",
+    "attentive_reader": (
         "6.2",
         "as Cooijmans et al.: clip 10",
         "Adam 8e-05, batch 64; the clip sets in at a norm of 100",
         "orthogonal times 0.05; others: uniform",
     ),
-    Source(
-        "skip_thoughts",
+    "skip_thoughts": (
         "6.3",
         "as the public code; 1,000,000 steps",
         "Adam 0.0002 without bias correction, batch 64, clip 5",
         "recurrent: orthogonal; others: uniform",
     ),
-    Source(
-        "draw",
+    "draw": (
         "6.4",
         "Adam, default; batch 128; 200 epochs",
         "",
         "LSTM: LeCun; others: normal, 0.01",
     ),
-    Source(
-        "handwriting",
+    "handwriting": (
         "6.5",
         "Adam, batch 8",
         "",
         "recurrent: orthogonal; LSTM: Glorot; others: normal, 0.075",
     ),
-    Source("mnist", "6.6", "Adam, batch 128 and 4", "", "LeCun"),
-    Source("convnet", "6.7", "", "", "LeCun"),
-)
+    "mnist": ("6.6", "Adam, batch 128 and 4", "", "LeCun"),
+    "convnet": ("6.7", "", "", "LeCun"),
+}
 HEAD = (
     "section",
     "the paper's text",
@@ -80,21 +57,14 @@ HEAD = (
 )
 
 
-def table(runs: Sequence[RecordedRun]) -> str:
-    """Return the table of settings.
-
-    Args:
-      runs: runs of `:small`. Their rates are the best ones of each norm.
-    """
+def table() -> str:
+    """Return the table of settings."""
     rows = []
-    for source in SOURCES:
-        config = importlib.import_module(f"configs.{source.experiment}")
+    for experiment, (section, text, code, start) in SOURCES.items():
+        config = importlib.import_module(f"configs.{experiment}")
         paper = ", ".join(_settings(config.get_config("paper")))
-        own = [run for run in runs if run.experiment == source.experiment]
-        best = "; ".join(_best(own))
-        rows.append(
-            (source.section, source.text, source.code, paper, source.start, best)
-        )
+        best = "; ".join(_best(experiment))
+        rows.append((section, text, code, paper, start, best))
     return f"{md.table(HEAD, rows)}\n"
 
 
@@ -110,12 +80,15 @@ def _settings(config: ConfigDict) -> Iterator[str]:
     yield f"{config.steps:,} steps" if config.steps else f"{config.epochs:g} epochs"
 
 
-def _best(runs: Sequence[RecordedRun]) -> Iterator[str]:
-    """Yield each norm with its own rate, by batch size."""
-    tuned = [run for run in runs if protocols.belongs(run, protocols.TUNED)]
-    sizes = sorted({run.config.batch_size for run in tuned}, reverse=True)
-    for size in sizes:
-        rates = {r.config.norm: r.rate for r in tuned if r.config.batch_size == size}
-        of_norms = [f"{NORMS[norm]} {rate:g}" for norm, rate in rates.items()]
-        note = f" (batch {size})" if len(sizes) > 1 else ""
-        yield ", ".join(of_norms) + note
+def _best(experiment: str) -> Iterator[str]:
+    """Yield the norms with their own rates, by batch size."""
+    of_4 = protocols.stated_rates(experiment, "small_bz4")
+    yield _in_words(protocols.stated_rates(experiment, "small"), 128 if of_4 else None)
+    if of_4:
+        yield _in_words(of_4, 4)
+
+
+def _in_words(rates, batch_size):
+    """Return the rates of norms; `batch_size` is named where there are two."""
+    words = [f"{NORMS[norm]} {rate:g}" for norm, rate in sorted(rates.items())]
+    return ", ".join(words) + (f" (batch {batch_size})" if batch_size else "")

@@ -12,7 +12,7 @@ from experiments import paper_results as paper
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
 from scripts.paper import ends, protocols, verdicts
-from scripts.paper.claims import CLAIMS, PILOT, PLAN, SEEDS
+from scripts.paper.claims import CLAIMS, PILOT, PLAN
 from scripts.paper.records import Record, RecordedRun
 from scripts.paper.verdicts import Verdict
 
@@ -128,23 +128,21 @@ def answers(runs: Sequence[RecordedRun]) -> str:
 def _answered(answer):
     """Return number, n and p of an answer, as text; nothing before the last pair."""
     verdict = answer.verdict
-    if verdict.seeds < len(SEEDS):
-        return "", str(verdict.seeds), ""
-    return (
-        number(verdict, answer.question.claim.kind),
-        _seeds(verdict.seeds, verdict.diverged),
-        f"{answer.p:.2g}",
-    )
+    if answer.p is None:
+        return "", verdict.seeds, ""
+    own = number(verdict, answer.question.claim.kind)
+    return own, _seeds(verdict), f"{answer.p:.2g}"
 
 
 def _word(answer):
     seeds = answer.verdict.seeds
-    word = answer.word if seeds == len(SEEDS) else f"open, {seeds} seeds"
+    word = f"open, {seeds} seeds" if answer.p is None else answer.word
     return f"{word}, on proxy data" if seeds and answer.is_proxy else word
 
 
-def _seeds(seeds, diverged):
-    return f"{seeds}, {diverged} diverged" if diverged else str(seeds)
+def _seeds(verdict):
+    note = f", {verdict.diverged} diverged" if verdict.diverged else ""
+    return f"{verdict.seeds}{note}"
 
 
 def number(verdict: Verdict, kind: str) -> str:
@@ -188,9 +186,8 @@ def claims(runs: Sequence[RecordedRun]) -> str:
 
 def _cells(rows):
     """Return the cells of the claims of one comparison."""
-    verdicts_of_rows = [v for row in rows for v in row.verdicts.values()]
     # Most often all of them have the same seeds.
-    seeds = dict.fromkeys(_seeds(v.seeds, v.diverged) for v in verdicts_of_rows)
+    seeds = dict.fromkeys(_seeds(v) for row in rows for v in row.verdicts.values())
     results = [_cell(rows, protocol) for protocol in PROTOCOLS]
     papers = "<br>".join(dict.fromkeys(row.claim.paper for row in rows))
     comparison = rows[0].claim.comparison
@@ -226,9 +223,9 @@ def ends_of(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
       sign: 1 if small values are better, -1 otherwise.
     """
     rows = []
-    for end in ends.of_metric(metric, runs, sign):
-        against = [number(verdict, kind) for kind, verdict in end.against.items()]
-        about = end.settings, end.norm, str(end.seeds), end.text
+    for settings, end, verdicts_of in ends.of_metric(metric, runs, sign):
+        against = [number(verdict, kind) for kind, verdict in verdicts_of.items()]
+        about = settings, end.norm, end.seeds, end.text
         rows.append((*about, *(against or ("", ""))))
     baseline = ends.BASELINE
     against = f"steps to {baseline}'s best", f"end minus {baseline}'s"
@@ -255,26 +252,25 @@ def plan() -> str:
     rows = []
     for place, question in enumerate(PLAN, 1):
         claim = question.claim
-        rates = " and ".join(f"{rate:g}" for rate in question.rates)
-        about = question.section, claim.question, claim.kind
-        rows.append((str(place), *about, rates, f"{question.pilot:+g}"))
+        own = protocols.stated_rates(claim.experiment, question.variant)
+        rates = f"{own[claim.better]:g} and {own[claim.baseline]:g}"
+        about = place, question.section, claim.question, claim.kind
+        rows.append((*about, rates, f"{question.pilot:+g}"))
     head = ("", "section", "question", "number", "learning rates", "pilot")
     return md.table(head, rows)
 
 
 def defaults() -> str:
-    """Return what `EXPECTED` of each config file says."""
-    named = {}
+    """Return what `EXPECTED` of each config file says, the fastest first."""
+    found = []
     for path in (ROOT / "configs").glob("*.py"):
         module = importlib.import_module(f"configs.{path.stem}")
-        named[path.stem] = module.EXPECTED
+        found.append((module.EXPECTED.seconds, path.name, module.EXPECTED))
     rows = []
-    for name, of in sorted(named.items(), key=lambda item: item[1].seconds):
+    for seconds, name, of in sorted(found):
         measured = "{:g} to {:g}".format(*of.measured) if of.measured else ""
         controls = ["" if x is None else f"{x:g}" for x in (of.shuffled, of.quarter)]
         limit = f"`{of.metric}` {of.words}"
-        rows.append(
-            (f"`configs/{name}.py`", f"{of.seconds} s", limit, measured, *controls)
-        )
+        rows.append((f"`configs/{name}`", f"{seconds} s", limit, measured, *controls))
     head = ("config", "time", "expected", "measured", "shuffled", "quarter")
     return md.table(head, rows)

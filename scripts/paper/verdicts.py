@@ -79,15 +79,22 @@ class Answer(NamedTuple):
       verdict: its numbers, of the seeds of the plan; those of no seed where there are
         no runs.
       p: the p-value after Holm's correction; None before the last pair.
-      word: reproduced, contradicted or open.
       is_proxy: whether the data is not the paper's.
     """
 
     question: Question
     verdict: Verdict
     p: float | None
-    word: str
     is_proxy: bool
+
+    @property
+    def word(self) -> str:
+        """Reproduced, contradicted or open."""
+        if self.p is None or self.p > LEVEL:
+            return "open"
+        claim, value = self.question.claim, self.verdict.value
+        agrees = value < 1 if claim.kind == "speed" else value * claim.sign < 0
+        return "reproduced" if agrees else "contradicted"
 
 
 def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
@@ -132,45 +139,35 @@ def answers(runs: Iterable[RecordedRun]) -> dict[str, list[Answer]]:
         compared[claim] = data, of_protocol
     found = {}
     for protocol in PROTOCOLS:
-        unanswered = []
+        answers = []
         for question in PLAN:
             data, of_protocol = compared.get(question.claim, ("", {}))
-            pair = of_protocol.get(protocol)
-            unanswered.append(_unanswered(question, data, pair))
+            answers.append(_uncorrected(question, data, of_protocol.get(protocol)))
         # A question that has not all of its pairs counts with p = 1.
-        corrected = compare.holm([1 if a.p is None else a.p for a in unanswered])
-        pairs = zip(unanswered, corrected, strict=True)
-        found[protocol] = [_answered(answer, p) for answer, p in pairs]
+        corrected = compare.holm([1 if a.p is None else a.p for a in answers])
+        found[protocol] = [
+            answer if answer.p is None else answer._replace(p=p)
+            for answer, p in zip(answers, corrected, strict=True)
+        ]
     return found
 
 
-def _unanswered(question, data, pair) -> Answer:
-    """Return an open answer with numbers, and p without a correction after its end."""
-    claim = question.claim
+def _uncorrected(question, data, pair) -> Answer:
+    """Return an answer with its numbers, and p before its correction."""
+    claim, p = question.claim, None
+    verdict = Verdict()
+    if pair:
+        pairs = _pairs(claim, *pair)
+        verdict = _verdict(claim, pair, pairs)
+        if verdict.seeds == len(SEEDS):
+            p = compare.p_value(TESTED[claim.kind], pairs)
     is_proxy = bool(data) and PAPER_DATA[claim.experiment] != data
-    answer = Answer(question, Verdict(), None, "open", is_proxy)
-    if pair is None:
-        return answer
-    pairs = _pairs(claim, *pair)
-    answer = answer._replace(verdict=_verdict(claim, pair, pairs))
-    if answer.verdict.seeds < len(SEEDS):
-        return answer
-    return answer._replace(p=compare.p_value(TESTED[claim.kind], pairs))
-
-
-def _answered(answer, p) -> Answer:
-    """Return an answer with its corrected p-value and its word."""
-    if answer.p is None:
-        return answer
-    kind, value = answer.question.claim.kind, answer.verdict.value
-    agrees = value < 1 if kind == "speed" else value * answer.question.claim.sign < 0
-    word = "reproduced" if agrees else "contradicted"
-    return answer._replace(p=p, word=word if p <= LEVEL else "open")
+    return Answer(question, verdict, p, is_proxy)
 
 
 def _compared(runs, claims):
     """Yield (claim, data set, {protocol: (runs of one norm, runs of the other)})."""
-    ended = [run for run in runs if run.diverged or run.finished]
+    ended = [run for run in runs if run.ended]
     for claim in claims:
         # Runs with the same settings may have other evaluations.
         about = [run for run in ended if claim.is_about(run)]
