@@ -73,21 +73,17 @@ def output_files(
         return []
     absolute = [pathlib.Path(os.path.abspath(file)) for file in files]
     shared = os.path.commonpath([file.parent for file in absolute])
-    targets = [
-        folder / file.relative_to(shared).with_name(stem(file) + ".txt")
-        for file in absolute
-    ]
+    targets = []
+    for file in absolute:
+        # Without the suffixes of a packing and of its kind.
+        stem = pathlib.PurePath(data_files.unpacked_name(file.name)).stem
+        targets.append(folder / file.relative_to(shared).with_name(f"{stem}.txt"))
     for target in targets:
         if targets.count(target) > 1:
             raise UserError(f"two files are called {target.stem}; rename one of them")
         if target.exists():
             raise UserError(f"{target} is there already; remove it, or choose --out")
     return targets
-
-
-def stem(file: pathlib.Path) -> str:
-    """Return a file's name without the suffixes of a packing and of its kind."""
-    return pathlib.PurePath(data_files.unpacked_name(file.name)).stem
 
 
 def read(file: pathlib.Path) -> str:

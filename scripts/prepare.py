@@ -82,23 +82,25 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
     """
     reader = data.reader_of(name, data_dir)
     place = data.folder_of(name, data_dir)
-    state, where = "not prepared", f"  goes to   {place}"
+    lines = {
+        "what": reader.title,
+        "source": reader.source,
+        "licence": reader.licence,
+        "size": reader.size,
+    }
     if reader.embedded:
         state = "prepares itself at first use"
-    if opened := open_folder(place):
-        state, where = opened.fingerprint, f"  prepared  {place}"
-    print(f"{name}  {state}")
-    print(f"  what      {reader.title}")
-    print(f"  source    {reader.source}")
-    print(f"  licence   {reader.licence}")
-    print(f"  size      {reader.size}")
-    if reader.embedded:
-        print("  files     none: it is generated, or part of a Python package")
+        lines["files"] = "none: it is generated, or part of a Python package"
     else:
+        state = "not prepared"
+        lines["files"] = f"{', '.join(reader.files)} ({PLAIN_OR_PACKED})"
         folder = data.raw_folder(name, raw, data_dir)
-        print(f"  files     {', '.join(reader.files)} ({PLAIN_OR_PACKED})")
-        print(f"  put into  {folder}  (or another folder, with --raw)")
-    print(where)
+        lines["put into"] = f"{folder}  (or another folder, with --raw)"
+    opened = open_folder(place)
+    lines["prepared" if opened else "goes to"] = place
+    print(f"{name}  {opened.fingerprint if opened else state}")
+    for label, text in lines.items():
+        print(f"  {label:9} {text}")
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -162,11 +164,10 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     from lnrepro.checks import size_flag
     from lnrepro.engine import config_file
 
-    flags = [f"--config.data.name={name}"]
     is_paper = config_file.read(f"{ROOT / config}:paper").data.name == name
+    flags = [] if is_paper else [f"--config.data.name={name}"]
     if is_paper:
         config += ":paper"
-        flags = []
     if data_dir:
         flags.append(shlex.quote(f"--config.data.dir={data_dir}"))
     resolved = config_file.read(str(ROOT / config), shlex.split(" ".join(flags)))

@@ -22,8 +22,8 @@ TOLERANCE, EXACT = 1e-5, 1e-9
 FAMILIES = (theory.gaussian(), theory.bernoulli, theory.categorical)
 
 
-def print_table_1() -> None:
-    """Print the relative change of the output of a tanh layer, as in Table 1."""
+def table_1() -> list[tuple[str, ...]]:
+    """Return the relative change of the output of a tanh layer, as in Table 1."""
     rng = np.random.default_rng(0)
     kernel = jnp.asarray(rng.normal(size=(FEATURES, UNITS)))
     x = jnp.asarray(rng.normal(size=(CASES, FEATURES)))
@@ -47,10 +47,7 @@ def print_table_1() -> None:
                 word += " (not so in the paper)"
             cells.append(f"{word} {change:.0e}")
         rows.append((column, *cells))
-    # Imported late: `ended` looks first whether it is of this checkout.
-    from scripts import markdown as md
-
-    print(md.table(("", *NORMALISERS), rows))
+    return rows
 
 
 def problem() -> tuple[jax.Array, jax.Array]:
@@ -91,18 +88,15 @@ def _distance(a, b):
     return float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b))
 
 
-def print_fisher_errors() -> None:
-    """Print the errors against the exact Fisher matrix, for each family of outputs."""
+def fisher_table() -> list[list[str]]:
+    """Return the errors against the exact Fisher matrix, for each family of outputs."""
     rows = [["eq. 13-14"], ["eq. 32-35 (gains)"]]
     for norm in NORMALISERS:
         errors = [fisher_errors(norm, outputs) for outputs in FAMILIES]
         for row, of_formula in zip(rows, zip(*errors, strict=True), strict=True):
             words = ["exact" if e < EXACT else f"{e:.2f}" for e in of_formula]
             row.append("exact" if set(words) == {"exact"} else ", ".join(words))
-    # Imported late: `ended` looks first whether it is of this checkout.
-    from scripts import markdown as md
-
-    print(md.table(("", *NORMALISERS), rows))
+    return rows
 
 
 def main(argv: list[str]) -> None:
@@ -112,12 +106,16 @@ def main(argv: list[str]) -> None:
       UserError: a wrong flag.
     """
     Parser(description=__doc__).parse_args(argv)
+    # Imported late: `ended` looks first whether it is of this checkout.
+    from scripts import markdown as md
+
+    head = ("", *NORMALISERS)
     # In float32, rounding would hide which formulas are exact.
     with jax.enable_x64(True):
         print("Relative change of the output\n")
-        print_table_1()
+        print(md.table(head, table_1()))
         print("\nRelative error for Gaussian, Bernoulli and categorical outputs\n")
-        print_fisher_errors()
+        print(md.table(head, fisher_table()))
 
 
 if __name__ == "__main__":
