@@ -1,4 +1,4 @@
-"""Equations as MathML: a hook of MkDocs, and an extension of griffe.
+"""Equations as MathML, and doctests as code: a hook of MkDocs, an extension of griffe.
 
 Docstrings have equations as text, in a block of their own. It becomes LaTeX here:
 
@@ -19,6 +19,8 @@ WORDS = {
     "sqrt": r"\sqrt",
     "LN": r"\mathrm{LN}",
 } | {word: rf"\mathrm{{{word}}}" for word in ("mean", "var", "gain", "bias", "joint")}
+# From a line with the prompt to the next empty line.
+DOCTEST = re.compile(r"^( *)>>> .*?(?=\n\s*\n|\Z)", re.M | re.S)
 LINE = re.compile(r"(?P<left>[^=]+?) = (?P<right>.+?)(?: {3,}(?P<remark>.*))?")
 
 
@@ -53,14 +55,17 @@ def formula(text):
     return text.replace("*", r"\odot").replace("...", r"\dots")
 
 
-class DocstringEquations(griffe.Extension):
-    """Put a fence `math` with LaTeX in place of each block that is an equation."""
+class FencedDocstrings(griffe.Extension):
+    """Put a fence `math` with LaTeX in place of each block that is an equation.
+
+    Doctests, of which Markdown would make quotations, get a fence `pycon`.
+    """
 
     def on_instance(self, *, obj, **kwargs):
         """Change the docstring of a module, class or function."""
         if obj.docstring is not None:
-            blocks = obj.docstring.value.split("\n\n")
-            obj.docstring.value = "\n\n".join(map(_fenced, blocks))
+            text = DOCTEST.sub(r"\1```pycon\n\g<0>\n\1```", obj.docstring.value)
+            obj.docstring.value = "\n\n".join(map(_fenced, text.split("\n\n")))
 
 
 def _fenced(block):
