@@ -23,8 +23,7 @@ import tarfile
 import tempfile
 import warnings
 import zlib
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -137,83 +136,37 @@ def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes | None]]:
-    """Read the files of a tar archive. Nothing is unpacked.
+    """Read the files of a tar archive, in its order.
 
-    Regular files come in the order of the archive. What links to files and folders of
-    the same archive lead to follows, in the order of these files.
+    A packed archive is unpacked first, see `plain_file`.
 
     Args:
       archive: the archive, which may be packed.
       suffix: how the names of the wanted files end, in lower or upper case.
 
     Yields:
-      The name and the content of each wanted file. The content of a link that leads to
-      nothing in the archive is None.
+      The name and the content of each file and link. The content is None if the file is
+      not wanted, and for a link that leads to no wanted file of the same archive.
 
     Raises:
       DataError: the archive cannot be read or is damaged.
     """
-    targets: dict[str, str] = {}
-    for member, tar in _tar_members(archive):
-        path = posixpath.normpath(member.name)
-        if member.islnk():
-            targets[path] = posixpath.normpath(member.linkname)
-        elif member.issym():
-            target = posixpath.join(posixpath.dirname(path), member.linkname)
-            targets[path] = posixpath.normpath(target)
-        elif member.isreg() and path.lower().endswith(suffix):
-            yield member.name, _content(archive, tar, member)
-    links = defaultdict(list)
-    for link in targets:
-        links[_end_of_links(link, targets)].append(link)
-    unused = set(targets)
-    # The archive is read again only if there are links.
-    for member, tar in _tar_members(archive) if links else ():
-        if not member.isreg():
-            continue
-        path = posixpath.normpath(member.name)
-        names = []
-        for target in (path, *map(str, pathlib.PurePosixPath(path).parents)):
-            unused.difference_update(links.get(target, ()))
-            for link in links.get(target, ()):
-                # A link to a folder that contains it is a circle.
-                if not link.startswith(f"{target}/"):
-                    names.append(link + path.removeprefix(target))
-        wanted = [name for name in names if name.lower().endswith(suffix)]
-        content = _content(archive, tar, member) if wanted else b""
-        for name in wanted:
-            yield name, content
-    for link in sorted(unused):
-        yield link, None
-
-
-def _tar_members(
-    archive: pathlib.Path,
-) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
-    """Yield the members of a tar archive, each with the archive at this member."""
-    # Mode "r|" reads from front to back, as a packed archive must be.
-    with _opened(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
+    with plain_file(archive) as plain, tarfile.open(plain, "r:") as tar:
+        by_path = {posixpath.normpath(member.name): member for member in tar}
         for member in tar:
-            # Without this, tarfile keeps all members in memory.
-            tar.members = []  # pyright: ignore[reportAttributeAccessIssue]
-            yield member, tar
-
-
-def _content(
-    archive: pathlib.Path, tar: tarfile.TarFile, member: tarfile.TarInfo
-) -> bytes:
-    with _damage_named(archive):
-        file = tar.extractfile(member)
-        return file.read() if file else b""
-
-
-def _end_of_links(link: str, targets: Mapping[str, str]) -> str:
-    """Follow links to links. Return a link again where they form a circle."""
-    seen = set()
-    while link in targets and link not in seen:
-        seen.add(link)
-        link = targets[link]
-    return link
+            path, found = posixpath.normpath(member.name), member
+            seen = set()
+            # A chain of links may be a circle.
+            while found and (found.issym() or found.islnk()) and path not in seen:
+                seen.add(path)
+                # The target of a symbolic link is relative to the link's folder.
+                start = posixpath.dirname(path) if found.issym() else ""
+                path = posixpath.normpath(posixpath.join(start, found.linkname))
+                found = by_path.get(path)
+            is_wanted = found and member.name.lower().endswith(suffix)
+            file = tar.extractfile(found) if is_wanted and found.isreg() else None
+            if not member.isdir():
+                yield member.name, file and file.read()
 
 
 def load_npy(path: pathlib.Path) -> np.ndarray:

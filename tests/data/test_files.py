@@ -127,7 +127,8 @@ def test_arrays_are_mapped_and_nothing_else_is(tmp_path):
 def test_members_of_an_archive(tmp_path, mode):
     path = tar(tmp_path / "a.tar", [("x/a.txt", b"1"), ("b.bin", b"2")], mode)
     assert read_members(path) == {"x/a.txt": b"1", "b.bin": b"2"}
-    assert list(files.members(path, ".txt")) == [("x/a.txt", b"1")]
+    wanted = [("x/a.txt", b"1"), ("b.bin", None)]
+    assert list(files.members(path, ".txt")) == wanted
 
 
 def add_link(archive, name, target, kind=tarfile.SYMTYPE):
@@ -161,7 +162,8 @@ def test_links_of_an_archive_are_followed_within_it(tmp_path, mode):
         "x/early.txt": b"1",
         "y/hard.txt": b"1",
         "y/chain.txt": b"1",
-        "y/folder/two.txt": b"2",
+        # Linked folders are not followed, and named as what is left out.
+        **dict.fromkeys(("y/folder", "x/in/circle", "pipe.txt")),
         **dict.fromkeys(f"z/{n}.txt" for n in ("a", "b", "passwd", "passwd2", "up")),
     }
 
