@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import Size, check_ascending, check_at_least
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
@@ -58,7 +58,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
       DataError: the set is missing.
     """
     spec = config.data
-    opened = data.open_set(spec.name, spec.dir)
+    opened = open_set(config)
     facts, examples = opened.facts, opened.splits
     lengths = {name: [] for name in TEXTS}
     for split in examples:
@@ -111,7 +111,7 @@ def open_split(config: ConfigDict, split: str) -> Columns:
       UserError: texts are longer than the last bucket.
     """
     spec = config.data
-    stored = data.open_columns(spec.name, split, spec.dir)
+    stored = open_set(config).columns(split)
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
     columns["passage"] = _first_sentences(stored, spec.sentences)
     for name in TEXTS:
@@ -126,32 +126,17 @@ def open_split(config: ConfigDict, split: str) -> Columns:
     return columns
 
 
-def is_answerable(columns: Columns) -> np.ndarray:
-    """Return whether each answer is in its passage, [N] bool."""
-    passage = columns["passage"]
-    # All passages at once: compare every word with the answer of its own passage, then
-    # find the passage of each match from the offsets.
-    answers = np.repeat(columns["answer"], passage.lengths)
-    matches = np.flatnonzero(passage.values == answers)
-    found = np.zeros(len(passage), bool)
-    found[np.searchsorted(passage.offsets, matches, side="right") - 1] = True
-    return found
-
-
 def select(columns: Columns, rows: np.ndarray) -> Columns:
     """Return the given rows of all columns, in their order."""
     selected = {}
     for name, column in columns.items():
         if isinstance(column, Ragged):
-            selected[name] = _select_ragged(column, rows)
+            offsets = np.concatenate([[0], np.cumsum(column.lengths[rows])])
+            values = np.concatenate([column[i] for i in rows])
+            selected[name] = Ragged(values, offsets)
         else:
             selected[name] = column[rows]
     return selected
-
-
-def _select_ragged(column: Ragged, rows: np.ndarray) -> Ragged:
-    offsets = np.concatenate([[0], np.cumsum(column.lengths[rows])])
-    return Ragged(np.concatenate([column[i] for i in rows]), offsets)
 
 
 def permute_entities(batch: dict, permutation: jax.Array, spec: ConfigDict) -> dict:

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.data.readers.cnn import FIRST_ENTITY
 
-from .data import Columns, is_answerable
+from .data import Columns
 from .model import Reader, Reading
 
 
@@ -75,9 +75,11 @@ def baselines(columns: Columns, entities: int) -> dict[str, float]:
       answer_missing: share of the passages without the answer.
     """
     wrong = wrong_not_asked = 0.0
+    found = 0
     for passage, question, answer in zip(
         columns["passage"], columns["question"], columns["answer"], strict=True
     ):
+        found += answer in passage
         # Word 0 stands for padding and is no entity.
         counts = np.bincount(passage[passage <= entities], minlength=entities + 1)
         counts[0] = 0
@@ -88,7 +90,7 @@ def baselines(columns: Columns, entities: int) -> dict[str, float]:
     return {
         "frequency_error": wrong / questions,
         "frequency_error_not_asked": wrong_not_asked / questions,
-        "answer_missing": 1 - is_answerable(columns).mean(),
+        "answer_missing": 1 - found / questions,
     }
 
 

@@ -5,7 +5,7 @@ import functools
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment, drawn
@@ -98,7 +98,7 @@ def make(config: ConfigDict) -> Experiment:
     def evaluate_attention(vars):
         # The pictures show questions of the evaluation during training.
         columns, _ = questions("valid")
-        words = data.open_set(spec.name, spec.dir).facts["words"]
+        words = open_set(config).facts["words"]
         read = functools.partial(attention_and_choice, vars)
         examples = pictures.read_examples(config, columns, words, read)
         caption = f"{spec.name} (valid), norm {config.norm}"

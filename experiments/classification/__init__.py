@@ -11,7 +11,7 @@ import numpy as np
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import Size
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
@@ -33,7 +33,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     Raises:
       DataError: the set is missing, or has no images with class numbers.
     """
-    opened = data.open_set(config.data.name, config.data.dir)
+    opened = open_set(config)
     opened.check({"image": Values(least=0), "label": COUNTS})
     images = opened.columns("train")["image"]
     labels = [opened.columns(split)["label"] for split in opened.splits]
@@ -97,13 +97,13 @@ def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Expe
     mean_metrics = evaluation.mean_over_examples(metrics)
 
     def batches(start_step):
-        columns = data.open_columns(config.data.name, "train", config.data.dir)
+        columns = open_set(config).columns("train")
         plan = Plan(len(columns["label"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, split):
         # Every image of the split counts once; the last batch is padded and masked.
-        columns = data.open_columns(config.data.name, split, config.data.dir)
+        columns = open_set(config).columns(split)
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 

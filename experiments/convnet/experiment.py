@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from experiments import classification
 from experiments.classification import pixels
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import check_at_least, check_choice
 from lnrepro.data.batches import eval_batches
 from lnrepro.engine.evaluation import scalars_of_splits
@@ -46,7 +46,7 @@ def make(config: ConfigDict) -> Experiment:
         )
 
     def evaluate_border(vars):
-        columns = data.open_columns(config.data.name, "test", config.data.dir)
+        columns = open_set(config).columns("test")
         # Every process of a multi-process run takes all images, because the maps are
         # small and are drawn once.
         examples = eval_batches(columns, config.eval_batch_size, process=(0, 1))

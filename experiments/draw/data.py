@@ -4,17 +4,12 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import Size
-from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.readers.binarized_mnist import COLUMNS
 from lnrepro.errors import DataError
-
-Columns = Mapping[str, np.ndarray]
-
 
 # Fields of the config that the data set determines, see `sizes`.
 SIZES = ("data.train_examples", "model.image_size")
@@ -27,7 +22,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
       DataError: the set is missing, or its images are not square, or not binary.
     """
     spec = config.data
-    opened = data.open_set(spec.name, spec.dir)
+    opened = open_set(config)
     opened.check(COLUMNS)
     shape = opened.columns("train")["image"].shape
     if shape[1] != shape[2]:
@@ -39,12 +34,6 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
         "data.train_examples": Size(shape[0]),
         "model.image_size": Size(shape[1]),
     }
-
-
-def select(columns: Columns, count: int | None) -> Columns:
-    """Return `count` examples that are evenly spaced, or all if it is None."""
-    rows = evenly_spaced(len(columns["image"]), count)
-    return {name: column[rows] for name, column in columns.items()}
 
 
 def pixels(batch: Mapping) -> jax.Array:

@@ -5,9 +5,9 @@ from functools import partial
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import check_at_least
-from lnrepro.data.batches import eval_batches, train_batches
+from lnrepro.data.batches import eval_batches, evenly_spaced, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.engine.evaluation import mean_over_examples, scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
@@ -15,7 +15,7 @@ from lnrepro.engine.experiment import Evaluation, Experiment
 from . import evaluate as evaluations
 from . import pictures
 from .bound import terms
-from .data import pixels, select
+from .data import pixels
 from .model import Draw, dtype_of
 
 UNIT = "nats per image"
@@ -53,27 +53,27 @@ def make(config: ConfigDict) -> Experiment:
         return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
 
     def batches(start_step):
-        columns = data.open_columns(config.data.name, "train", config.data.dir)
+        columns = open_set(config).columns("train")
         plan = Plan(len(columns["image"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, name):
         if name == "final":
             return evaluate_final(vars)
-        columns = data.open_columns(config.data.name, name, config.data.dir)
+        columns = open_set(config).columns(name)
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(with_data_name(mean_bounds(vars, examples)))
 
     def evaluate_final(vars):
-        columns = data.open_columns(config.data.name, "test", config.data.dir)
+        images = open_set(config).columns("test")["image"]
         # The estimate takes `importance_samples` passes over each image, so it may be
         # of a part.
-        selected = select(columns, config.importance_examples)
-        examples = eval_batches(selected, config.eval_batch_size)
+        selected = images[evenly_spaced(len(images), config.importance_examples)]
+        examples = eval_batches({"image": selected}, config.eval_batch_size)
         scalars = with_data_name(mean_nll(vars, examples))
-        shown = select(columns, pictures.EXAMPLES)["image"]
-        images = pictures.draw_all(draw, vars["params"], shown, key)
-        return Evaluation(scalars, images, captions=pictures.CAPTIONS)
+        shown = images[evenly_spaced(len(images), pictures.EXAMPLES)]
+        drawn = pictures.draw_all(draw, vars["params"], shown, key)
+        return Evaluation(scalars, drawn, captions=pictures.CAPTIONS)
 
     def with_data_name(metrics):
         return {name_with_data(name): value for name, value in metrics.items()}

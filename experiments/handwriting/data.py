@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import Size
 
 
@@ -79,7 +79,7 @@ def open_lines(config: ConfigDict, split: str) -> Lines:
     Raises:
       DataError: the set is missing.
     """
-    opened = data.open_set(config.data.name, config.data.dir)
+    opened = open_set(config)
     return Lines(opened.columns(split), opened.facts, config.model.steps)
 
 
@@ -93,7 +93,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     Raises:
       DataError: the set is missing.
     """
-    opened = data.open_set(config.data.name, config.data.dir)
+    opened = open_set(config)
     lines = opened.splits
     longest = 0
     for split in lines:

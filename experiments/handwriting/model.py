@@ -60,7 +60,6 @@ class Network:
         counts += ("symbols", "steps", "characters")
         check_at_least(config, 1, *(f"model.{name}" for name in counts))
         self.sizes = sizes
-        self.norm = config.norm
         self.outputs = mixture.size(sizes.gaussians)
         # Without layer norm, keeping the products takes more than half the memory of
         # plain autodiff and saves 3 % of the time. With layer norm it takes a third
@@ -68,15 +67,11 @@ class Network:
         # most 1.1 of the scan's memory with either (one layer, compiled for an H100).
         save = "products" if config.norm == "layer" else "carries"
         self.options = ScanOptions(save=save, kernels=config.kernels)
-
-    def cells(self) -> dict[str, WindowCell | LSTMCell]:
-        """Return the three layers by name."""
-        sizes = self.sizes
-        lstm = LSTMCell(sizes.units, norm=self.norm, peephole=sizes.peephole)
+        lstm = LSTMCell(sizes.units, norm=config.norm, peephole=sizes.peephole)
         first = WindowCell(
             lstm, sizes.symbols, sizes.window_gaussians, sizes.kappa_bias
         )
-        return {"lstm1": first, "lstm2": lstm, "lstm3": lstm}
+        self.cells = {"lstm1": first, "lstm2": lstm, "lstm3": lstm}
 
     def init(self, key: jax.Array) -> Params:
         """Draw fresh parameters.
@@ -90,23 +85,12 @@ class Network:
         wide_input = 3 + self.sizes.units + self.sizes.symbols
         inputs = {"lstm1": 3, "lstm2": wide_input, "lstm3": wide_input}
         params = {}
-        for (name, cell), layer_key in zip(
-            self.cells().items(), layer_keys, strict=True
-        ):
+        for (name, cell), layer_key in zip(self.cells.items(), layer_keys, strict=True):
             params[name] = cell.init(layer_key, inputs[name])
         shape = (len(LAYERS) * self.sizes.units, self.outputs)
         w = 0.075 * jax.random.normal(output_key, shape, jnp.float32)
         bias = jnp.zeros(self.outputs, jnp.float32)
         return params | {"output": {"w": w, "bias": bias}}
-
-    def start(self, params: Params, rows: int) -> dict:
-        """Return the carry before the first step of B = `rows` sequences."""
-        # The initial carries depend on the batch axes and the dtype of x only.
-        x = jnp.zeros((rows, 1), params["output"]["w"].dtype)
-        return {
-            name: cell.initial_carry(params[name], x)
-            for name, cell in self.cells().items()
-        }
 
     def run(self, params: Params, x: jax.Array, text: jax.Array) -> Output:
         """Read whole sequences.
@@ -119,12 +103,11 @@ class Network:
         Returns:
           `Output` with density [T, B, 1 + 6M].
         """
-        cells = self.cells()
         carry = {}
 
         def layer(name, inputs, memory=None):
             result = unroll(
-                cells[name],
+                self.cells[name],
                 params[name],
                 inputs,
                 time_major=True,
@@ -140,12 +123,11 @@ class Network:
         self, params: Params, carry: dict, x: jax.Array, text: jax.Array
     ) -> Output:
         """Take one step of `run`, of x [B, 3]."""
-        cells = self.cells()
         new_carry = {}
 
         def layer(name, inputs, memory=None):
             new_carry[name], y = step(
-                cells[name], params[name], carry[name], inputs, memory=memory
+                self.cells[name], params[name], carry[name], inputs, memory=memory
             )
             return y
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import Size, check_ascending
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan, draws_of
@@ -41,7 +41,7 @@ def open_split(config: ConfigDict, split: str) -> Split:
     Raises:
       DataError: the set is missing.
     """
-    opened = data.open_set(config.data.name, config.data.dir)
+    opened = open_set(config)
     columns, words = opened.columns(split), number_of_words(opened.facts)
     return Split(columns, Captions(columns, words, config.buckets[-1]))
 
@@ -67,8 +67,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     Raises:
       DataError: the set is missing.
     """
-    spec = config.data
-    opened = data.open_set(spec.name, spec.dir)
+    opened = open_set(config)
     images = opened.splits
     words = number_of_words(opened.facts)
     features = opened.columns("train")["image"].shape[1]
@@ -203,15 +202,6 @@ def pack(batch: dict, buckets: Sequence[int]) -> dict:
         "length": length,
         "tokens": tuple(parts),
     }
-
-
-def image_batches(split: Split, count: int, batch_size: int) -> Iterator[dict]:
-    """Return batches of the first `count` images, for evaluation.
-
-    Every process of a multi-process run gets all of them.
-    """
-    images = {"image": split.columns["image"][:count]}
-    return eval_batches(images, batch_size, process=(0, 1))
 
 
 def caption_batches(

@@ -1,34 +1,12 @@
-"""Retrieval of captions and images.
-
-Recalls are percent. Ranks count from 1. Ties count against the model. See
-`retrieval`.
-
-Shape letters: N images, K dimensions of the joint space.
-"""
+"""The images and captions of a split in the joint space."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
-import numpy as np
-
+from lnrepro.data.batches import eval_batches
 from lnrepro.data.ragged import forget_pages
 
-from . import retrieval
-from .data import Buckets, Split, caption_batches, image_batches
-
-
-class Embeddings(NamedTuple):
-    """The first images of a split and their captions in the joint space.
-
-    Attributes:
-      images: [N, K].
-      captions: [C, K].
-      image: row of the image of each caption [C].
-    """
-
-    images: np.ndarray
-    captions: np.ndarray
-    image: np.ndarray
+from .data import Buckets, Split, caption_batches
+from .retrieval import Embeddings
 
 
 def embed(
@@ -52,7 +30,10 @@ def embed(
       batch_size: images or captions in a batch.
       buckets: the numbers of steps.
     """
-    batches = image_batches(split, count, batch_size)
+    # Every process of a multi-process run gets all of them.
+    batches = eval_batches(
+        {"image": split.columns["image"][:count]}, batch_size, process=(0, 1)
+    )
     images = embed_images(vars, batches, count)
     # The features of the images are not read again.
     forget_pages(split.columns["image"])
@@ -60,27 +41,3 @@ def embed(
     captions = int(split.captions.starts[count])
     embedded = embed_captions(vars, batches, captions)
     return Embeddings(images, embedded, split.captions.image[:captions])
-
-
-def retrieval_scores(
-    errors: Callable, embeddings: Embeddings, fold: int
-) -> dict[str, float]:
-    """Compute recalls and ranks, means over folds of `fold` images.
-
-    "image_recall_sum" is the sum of the recalls of images.
-
-    Args:
-      errors: the error function of `ranking.ERRORS`.
-      embeddings: the images and captions.
-      fold: images in a fold.
-    """
-    scores = retrieval.mean_over_folds(
-        errors,
-        embeddings.captions,
-        embeddings.images,
-        fold,
-        image_of=embeddings.image,
-    )
-    # The authors keep the model whose sum of image recalls is largest.
-    recalls = [scores[f"image_r{k}"] for k in retrieval.RECALLS]
-    return scores | {"image_recall_sum": sum(recalls)}

@@ -5,7 +5,7 @@ from functools import partial
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment, drawn
 
@@ -36,7 +36,7 @@ def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
 
     Metrics: own_error and other_error, the mean errors of pairs that match and of those
-    that do not; and the scores of `evaluate.retrieval_scores`.
+    that do not; and the scores of `retrieval.mean_over_folds`.
 
     Evaluations: "valid" is one fold, the first `config.evaluation.fold` images. "test"
     is the mean over `config.evaluation.folds` folds. "final" is "test" with a picture
@@ -84,7 +84,7 @@ def make(config: ConfigDict) -> Experiment:
         fold = config.evaluation.fold
         folds = 1 if name == "valid" else config.evaluation.folds
         embeddings = embed(vars, split, fold * folds)
-        scores = evaluations.retrieval_scores(errors, embeddings, fold)
+        scores = retrieval.mean_over_folds(errors, embeddings, fold)
         return scores, split, embeddings
 
     def evaluate_final(vars):
@@ -93,7 +93,7 @@ def make(config: ConfigDict) -> Experiment:
         # The picture shows one fold, whose error matrix fits into the memory.
         captions = embeddings.captions[: split.captions.starts[fold]]
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
-        facts = data.open_set(config.data.name, config.data.dir).facts
+        facts = open_set(config).facts
         picture = drawn(retrievals, matrix, split, facts, config.data.name)
         return Evaluation(scores, {"retrievals": picture})
 

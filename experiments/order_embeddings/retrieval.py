@@ -47,6 +47,20 @@ def error_matrix(
     return matrix
 
 
+class Embeddings(NamedTuple):
+    """The first images of a split and their captions in the joint space.
+
+    Attributes:
+      images: [N, K].
+      captions: [C, K].
+      image: row of the image of each caption [C].
+    """
+
+    images: np.ndarray
+    captions: np.ndarray
+    image: np.ndarray
+
+
 class Ranks(NamedTuple):
     """Where the right answers to the queries of one direction are.
 
@@ -132,22 +146,19 @@ def scores(errors: np.ndarray, image_of: np.ndarray) -> dict[str, float]:
 
 
 def mean_over_folds(
-    errors: Errors,
-    captions: np.ndarray,
-    images: np.ndarray,
-    fold: int,
-    *,
-    image_of: np.ndarray,
+    errors: Errors, embeddings: Embeddings, fold: int
 ) -> dict[str, float]:
     """Average `scores` over folds.
 
+    "image_recall_sum" is the sum of the recalls of images. The authors keep the model
+    whose sum is largest.
+
     Args:
       errors: as in `error_matrix`.
-      captions: [C, K].
-      images: [N, K].
+      embeddings: the images and captions.
       fold: number of images in a fold. The folds are taken in order.
-      image_of: see `ranks`.
     """
+    images, captions, image_of = embeddings
     run = jax.jit(errors)
     of_folds = []
     for start in range(0, len(images), fold):
@@ -155,7 +166,9 @@ def mean_over_folds(
         rows = slice(*np.searchsorted(image_of, (start, start + fold)))
         matrix = error_matrix(run, captions[rows], images[start : start + fold])
         of_folds.append(scores(matrix, image_of[rows] - start))
-    return {
+    means = {
         name: float(np.mean([found[name] for found in of_folds]))
         for name in of_folds[0]
     }
+    recall_sum = sum(means[f"image_r{k}"] for k in RECALLS)
+    return means | {"image_recall_sum": recall_sum}

@@ -3,24 +3,13 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import Size
-
-from .triples import Triples
 
 # The number of words of the authors.
 VOCABULARY = 20_000
 # Lengths to which current sentences are padded.
 BUCKETS = (5, 10, 15, 20, 25, 30)
-
-
-def open_books(config: ConfigDict) -> Triples:
-    """Open the sentences of the books.
-
-    Raises:
-      DataError: the set is missing, or its books have fewer words.
-    """
-    return Triples.open(config.data.name, config.model.vocabulary, config.data.dir)
 
 
 # Fields of the config that the data set determines, see `sizes`.
@@ -33,7 +22,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     Raises:
       DataError: the set is missing.
     """
-    facts = data.open_set(config.data.name, config.data.dir).facts
+    facts = open_set(config).facts
     # The words, the end token and the unknown word.
     most = len(facts["words"]) + 2
     # Steps of the longest sentence of which there is a whole batch, with the end token.

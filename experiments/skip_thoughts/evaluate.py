@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.sets import open_set
 from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.readers.sentences import LABELLED_COLUMNS, PAIR_COLUMNS
@@ -38,12 +39,6 @@ MIN_WORDS = 3
 # Metrics of the tasks of related pairs, and of labelled sentences.
 OF_PAIRS = ("pearson", "spearman", "mse")
 OF_LABELS = ("accuracy", "accuracy_std")
-
-
-def transfer_sets(config: ConfigDict) -> list[str]:
-    """Return the transfer sets that `config.evals` evaluates."""
-    names = [name for name, when in config.evals.items() if when != "never"]
-    return [name for name in names if name not in ("neighbours", "baselines")]
 
 
 def is_pairs(name: str, config: ConfigDict) -> bool:
@@ -76,16 +71,12 @@ def metrics_of(name: str, config: ConfigDict) -> tuple[str, ...]:
         opened.check(LABELLED_COLUMNS)
         _, labels = _labelled(name, config)
         logistic_regression.folds_of_labels(labels, options.folds, options.seed)
-    except (DataError, logistic_regression.NoFolds) as e:
-        raise _unfit(name, e) from None
+    except DataError as e:
+        raise DataError(
+            f"the set {name}: {e}; give it more sentences of both labels, 0 and 1, or "
+            f"set config.evals.{name} to never"
+        ) from None
     return OF_LABELS
-
-
-def _unfit(name: str, e: Exception) -> DataError:
-    return DataError(
-        f"the set {name}: {e}; give it more sentences of both labels, 0 and 1, or set "
-        f"config.evals.{name} to never"
-    )
 
 
 def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
@@ -124,12 +115,9 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
         )
     texts, labels = _labelled(name, config)
     vectors = encode(texts, end_token=False)
-    try:
-        result = logistic_regression.nested_cross_validation(
-            vectors, labels, options.folds, options.seed
-        )
-    except logistic_regression.NoFolds as e:
-        raise _unfit(name, e) from None
+    result = logistic_regression.nested_cross_validation(
+        vectors, labels, options.folds, options.seed
+    )
     return {
         "accuracy": float(result.accuracy.mean()),
         "accuracy_std": float(result.accuracy.std()),
@@ -191,7 +179,7 @@ def neighbours(encode: Encode, config: ConfigDict) -> str:
       encode: the encoder.
       config: the config of the run.
     """
-    opened = data.open_set(config.data.name, config.data.dir)
+    opened = open_set(config)
     # All words of the books, also those that the model does not know.
     vocabulary = Vocabulary(opened.facts["words"])
     tokens = opened.columns("train")["tokens"]

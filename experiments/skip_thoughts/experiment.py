@@ -8,16 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data
+from experiments.sets import open_set
 from lnrepro.checks import check_at_least, check_seed
 from lnrepro.data.batches import train_batches
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
-from .data import open_books
 from .encoding import Encoder, WordVectors, shared
 from .model import SkipThoughts
-from .triples import EqualLengths, vocabulary_of
+from .triples import EqualLengths, Triples, vocabulary_of
 from .word2vec import Word2Vec
 
 UNITS = {
@@ -29,6 +28,8 @@ UNITS = {
     "spearman": "correlation",
     "mse": "squared score",
 }
+# Evaluations that are no transfer sets.
+NO_SETS = ("baselines", "neighbours")
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -57,7 +58,7 @@ def make(config: ConfigDict) -> Experiment:
         return total, ({}, {"nll": total / jnp.maximum(words, 1)})
 
     def batches(start_step):
-        books = open_books(config)
+        books = Triples(open_set(config), config.model.vocabulary)
         plan = EqualLengths(
             books.by_length, config.batch_size, config.seed, config.data.buckets
         )
@@ -76,7 +77,9 @@ def make(config: ConfigDict) -> Experiment:
         params = jax.jit(model.init)(jax.random.key(config.seed))
         untrained = encoder(config, params, facts(), model)
         scalars = {}
-        for name in evaluations.transfer_sets(config):
+        for name, when in config.evals.items():
+            if when == "never" or name in NO_SETS:
+                continue
             of_words = evaluations.bag_of_words(name, config)
             of_untrained = evaluations.transfer(untrained, name, config)
             for metric, value in of_words.items():
@@ -86,7 +89,7 @@ def make(config: ConfigDict) -> Experiment:
         return scalars
 
     def facts():
-        return data.open_set(config.data.name, config.data.dir).facts
+        return open_set(config).facts
 
     def check():
         if config.encoding.word2vec:
@@ -94,7 +97,7 @@ def make(config: ConfigDict) -> Experiment:
             shared(words, Word2Vec(config.encoding.word2vec))
 
     def scalars(name):
-        if name in ("baselines", "neighbours"):
+        if name in NO_SETS:
             return None
         return evaluations.metrics_of(name, config)
 

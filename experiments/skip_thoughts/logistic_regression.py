@@ -22,14 +22,12 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
+from lnrepro.errors import DataError
+
 # The values of C to choose from.
 GRID = tuple(2.0**i for i in range(9))
 # Steps of a problem at the most. It ends earlier where its gradient is small enough.
 MAX_STEPS = 2000
-
-
-class NoFolds(ValueError):
-    """There are too few rows, or the training rows of a fold have one label only."""
 
 
 class Folds(NamedTuple):
@@ -105,11 +103,11 @@ def folds_of_labels(labels: np.ndarray, outer: int, seed: int) -> Folds:
       seed: see `folds`.
 
     Raises:
-      NoFolds: there are too few rows, or a fold has training rows of one label only.
+      DataError: there are too few rows, or a fold has training rows of one label only.
     """
     f = folds(len(labels), outer, seed)
     if not f.test.any(0).all():
-        raise NoFolds(
+        raise DataError(
             f"{len(labels)} sentences are too few for {outer} folds, each of which is "
             f"divided into {outer} folds"
         )
@@ -117,7 +115,7 @@ def folds_of_labels(labels: np.ndarray, outer: int, seed: int) -> Folds:
     # scikit-learn refuses rows of one label too.
     positive = (f.train & y[:, None]).sum(0) / f.train.sum(0)
     if positive.min() == 0 or positive.max() == 1:
-        raise NoFolds(
+        raise DataError(
             f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has "
             "one label only"
         )
@@ -138,7 +136,7 @@ def nested_cross_validation(
       seed: seed of the shuffle.
 
     Raises:
-      NoFolds: see `folds_of_labels`.
+      DataError: see `folds_of_labels`.
     """
     f = folds_of_labels(labels, outer, seed)
     x = _with_constant(x[f.order])

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import scipy.special
 
 SCORES = np.arange(1, 6)
 # The default of Keras 0, which the authors' code uses.
@@ -118,13 +119,14 @@ def _train_block(params, state, x, y, epochs):
 
 
 def _test(params: Mapping, pairs: Pairs) -> dict[str, float]:
+    from scipy.stats import rankdata
+
     u, v, scores = pairs
     logits = features(u, v) @ np.asarray(params["w"]) + np.asarray(params["bias"])
-    p = np.exp(logits - logits.max(1, keepdims=True))
-    predicted = expected(p / p.sum(1, keepdims=True))
+    predicted = expected(scipy.special.softmax(logits, axis=1))
     return {
         "pearson": _pearson(predicted, scores),
-        "spearman": _spearman(predicted, scores),
+        "spearman": _pearson(rankdata(predicted), rankdata(scores)),
         "mse": float(np.mean(np.square(predicted - scores))),
     }
 
@@ -133,9 +135,3 @@ def _pearson(a: np.ndarray, b: np.ndarray) -> float:
     """Pearson's r; 0 where one side is constant."""
     a, b = a - a.mean(), b - b.mean()
     return float(a @ b / max(np.sqrt((a @ a) * (b @ b)), 1e-12))
-
-
-def _spearman(a: np.ndarray, b: np.ndarray) -> float:
-    from scipy.stats import rankdata
-
-    return _pearson(rankdata(a), rankdata(b))

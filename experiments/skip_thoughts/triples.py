@@ -3,7 +3,7 @@
 A triple is three sentences in a row: previous, current and next. The current sentences
 of a batch have the same length.
 
-    books = Triples.open("gutenberg", vocabulary=20_000)
+    books = Triples(data.open_set("gutenberg"), vocabulary=20_000)
     plan = EqualLengths(books.by_length, 64, seed=0, buckets=(5, 10, 15, 20, 25, 30))
     train_batches(books, plan, pad=books.pad)
     # {"previous": (64, 30), "previous_length": (64,), "current": (64, 10), ...}
@@ -12,18 +12,16 @@ Memory does not grow with the number of sentences: they stay in mapped files, an
 order of an epoch is computed for the rows of one batch at a time.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lnrepro import data
 from lnrepro.checks import check_ascending
-from lnrepro.data.ragged import Ragged, forget_pages
+from lnrepro.data.ragged import forget_pages
 from lnrepro.data.readers.book_files import LONGEST
+from lnrepro.data.set_folder import SetFolder
 from lnrepro.data.shuffle import permutation
 from lnrepro.data.text import Vocabulary
 from lnrepro.errors import DataError, UserError
@@ -56,35 +54,22 @@ class Triples:
 
     pad = {"previous": STEPS, "current": None, "next": STEPS}  # noqa: RUF012
 
-    def __init__(
-        self,
-        tokens: Ragged,
-        triples: np.ndarray,
-        by_length: Sequence[int],
-        vocabulary: int,
-    ):
-        """Use the given data, see the attributes."""
-        self.tokens, self.triples = tokens, triples
-        self.by_length, self.vocabulary = tuple(by_length), vocabulary
-        self._reads = 0
-
-    @classmethod
-    def open(cls, name: str, vocabulary: int, data_dir: data.DataDir = None) -> Triples:
-        """Open a prepared set of books.
+    def __init__(self, books: SetFolder, vocabulary: int):
+        """Use a prepared set of books.
 
         Args:
-          name: the set.
+          books: the set.
           vocabulary: number of ids.
-          data_dir: the folder of all prepared sets.
 
         Raises:
-          DataError: the set is not prepared, or its books have fewer words.
+          DataError: the books have fewer words.
         """
-        opened = data.open_set(name, data_dir)
-        columns: Any = opened.columns("train")
-        vocabulary_of(opened.facts, vocabulary)
-        by_length = opened.facts["triples_by_length"]
-        return cls(columns["tokens"], columns["triples"], by_length, vocabulary)
+        vocabulary_of(books.facts, vocabulary)
+        columns: Any = books.columns("train")
+        self.tokens, self.triples = columns["tokens"], columns["triples"]
+        self.by_length = books.facts["triples_by_length"]
+        self.vocabulary = vocabulary
+        self._reads = 0
 
     def __len__(self) -> int:
         return len(self.triples)

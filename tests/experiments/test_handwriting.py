@@ -237,7 +237,11 @@ def test_one_step_at_a_time_is_the_whole_sequence(trained):
     text = window.one_hot(batch["text"], batch["text_length"], network.sizes.symbols)
     last, y = jax.jit(network.run)(params, x, text)
     step = jax.jit(network.step)
-    carry, kappas = network.start(params, 3), []
+    carry = {
+        name: cell.initial_carry(params[name], x[0])
+        for name, cell in network.cells.items()
+    }
+    kappas = []
     for t in range(len(x)):
         carry, one = step(params, carry, x[t], text)
         np.testing.assert_allclose(one, y[t], rtol=2e-4, atol=2e-5)

@@ -100,9 +100,11 @@ def test_folds_are_averaged_in_order():
     def distance(s, im):
         return jnp.sum((s[:, None] - im[None]) ** 2, -1)
 
-    found = retrieval.mean_over_folds(
-        distance, captions, images, 4, image_of=np.repeat(np.arange(12), 5)
-    )
+    embeddings = retrieval.Embeddings(images, captions, np.repeat(np.arange(12), 5))
+    found = retrieval.mean_over_folds(distance, embeddings, 4)
+    # The recall sum is that of images.
+    recall_sum = found.pop("image_recall_sum")
+    assert recall_sum == sum(found[f"image_r{k}"] for k in (1, 5, 10))
     each = [
         retrieval.scores(
             retrieval.error_matrix(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.skip_thoughts import triples
+from lnrepro import data
 from tests.data.test_books import SENTENCES, TEXTS, prepare
 
 
@@ -15,7 +16,7 @@ def shelf(tmp_path_factory):
 
 def test_examples_are_neighbours_and_end(shelf):
     root, columns, facts = shelf
-    source = triples.Triples.open("books", 12, root)
+    source = triples.Triples(data.open_set("books", root), 12)
     names = triples.vocabulary_of(facts, 12)
     rows = [0, 5, len(source) - 1]
     for row, example in zip(rows, (source[row] for row in rows), strict=True):

@@ -72,7 +72,7 @@ def test_novels(real_data, tmp_path):
         for line in path.read_text().split("\n")
         if line.strip()
     ]
-    books = Triples.open("gutenberg", 20_000, tmp_path)
+    books = Triples(data.open_set("gutenberg", tmp_path), 20_000)
     assert books.tokens.lengths.tolist() == [len(line) for line in lines]
     plan = EqualLengths(books.by_length, 64, 0, (5, 10, 15, 20, 25, 30))
     rows = np.concatenate([plan.rows(k) for k in range(plan.steps_per_epoch)])
