@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,6 @@ SET_FILE = "set.json"
 COLUMNS = "columns"
 # Examples between two calls of `progress`.
 CHUNK = 1000
-# Bytes of a file that are read at a time.
-BLOCK = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,8 +118,10 @@ class SetFolder:
         for split, size in sorted(self.splits.items()):
             place = self.folder / COLUMNS / split
             if self.by_file:
-                for block in _blocks(place):
-                    digest.update(block)
+                for path in sorted(place.iterdir()):
+                    digest.update(f"{path.name}:{path.stat().st_size};".encode())
+                    with path.open("rb") as file:
+                        hashlib.file_digest(file, lambda: digest)
                 continue
             digest.update(f"{split}:{size};".encode())
             columns = sorted(ragged.load(place).items())
@@ -206,15 +206,6 @@ def _words(values: Values) -> str:
     if values.most < math.inf:
         return f"{kind} from {values.least:g} to {values.most:g}"
     return f"{kind} of at least {values.least:g}" if values.least > -math.inf else kind
-
-
-def _blocks(folder: pathlib.Path) -> Iterator[bytes]:
-    """Yield the name, the size and the content of every file of a folder."""
-    for path in sorted(folder.iterdir()):
-        yield f"{path.name}:{path.stat().st_size};".encode()
-        with path.open("rb") as file:
-            while block := file.read(BLOCK):
-                yield block
 
 
 def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -71,19 +71,6 @@ class Vocabulary:
         self.words = tuple(words)
         self._tokens = self.specials + self.words
         self._ids = {token: i for i, token in enumerate(self._tokens)}
-
-    @classmethod
-    def of_counts(cls, counts: Counter[str]) -> Vocabulary:
-        """Make a vocabulary of the most frequent words, the most frequent one first.
-
-        Equally frequent words keep the order of their first appearance. Words that are
-        spelled like a special token are left out.
-
-        Args:
-          counts: how often each word occurs.
-        """
-        # most_common keeps the order of insertion among equal counts.
-        return cls([word for word, _ in counts.most_common() if word not in SPECIALS])
 
     def __len__(self) -> int:
         return len(self._tokens)

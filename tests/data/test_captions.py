@@ -11,6 +11,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data.readers import caption_files as files
 from lnrepro.data.readers.captions import COCO_CAPTIONS
+from lnrepro.data.readers.captions import _frequent as frequent
 from lnrepro.data.text import Vocabulary
 from tests.data.reading import read, refused, write
 
@@ -239,3 +240,8 @@ def test_marks_of_joined_files_are_in_no_word(raw):
     lines = as_text(lines_of("train", 4)).encode()
     write(raw, {"train.txt": lines[:99] + b"\xef\xbb\xbf" + lines[99:]})
     assert captions_of(read(COCO_CAPTIONS, raw), "train")[0] == lines_of("train", 4)
+
+
+def test_frequent_words_first_and_ties_in_order_of_appearance():
+    words = frequent([[["a", "b", "c"], ["a"]], [["<unk>", "d", "b"]]])
+    assert words == ["a", "b", "c", "d"]

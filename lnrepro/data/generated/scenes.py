@@ -64,8 +64,6 @@ DIRECTIONS = ((7, 0), (5, 5), (0, 7), (-5, 5), (-7, 0), (-5, -5), (0, -7), (5, -
 MIN_SIMILARITY = 60
 # A weaker edge is noise of the pixels.
 MIN_EDGE = 420
-# Pictures whose features are computed together, so that the arrays fit a cache.
-CHUNK = 50
 # Chances in percent that a caption gives a detail.
 MENTION_OBJECT = 80
 MENTION_SIZE_OR_COLOUR = 75
@@ -257,16 +255,6 @@ def features(pictures: np.ndarray) -> np.ndarray:
     Args:
       pictures: uint8 [N, 36, 36, 3].
     """
-    chunks = [
-        _integer_features(pictures[start : start + CHUNK])
-        for start in range(0, len(pictures), CHUNK)
-    ]
-    sums = np.concatenate(chunks)
-    return np.sqrt(sums / sums.sum(axis=1, keepdims=True)).astype(np.float32)
-
-
-def _integer_features(pictures: np.ndarray) -> np.ndarray:
-    """Compute the sums under the roots of `features`, int64 [N, 648]."""
     values = pictures.astype(np.int32)
     sums = []
     for corner in (*COLOURS.values(), *GROUNDS.values()):
@@ -287,7 +275,9 @@ def _integer_features(pictures: np.ndarray) -> np.ndarray:
         maps = np.stack([similarity, *edges], axis=1)
         cells = maps.reshape(len(pictures), -1, GRID, CELL, GRID, CELL)
         sums.append(cells.sum((3, 5), dtype=np.int64))
-    return np.stack(sums, axis=1).reshape(len(pictures), -1)
+    of_pictures = np.stack(sums, axis=1).reshape(len(pictures), -1)
+    total = of_pictures.sum(axis=1, keepdims=True)
+    return np.sqrt(of_pictures / total).astype(np.float32)
 
 
 SCENES = Reader(

@@ -60,7 +60,7 @@ from lnrepro.data.readers.caption_files import (
     parse_karpathy,
     read_text,
 )
-from lnrepro.data.text import Vocabulary
+from lnrepro.data.text import SPECIALS, Vocabulary
 from lnrepro.errors import DataError
 
 # Number of validation images whose words are in the authors' vocabulary.
@@ -203,10 +203,15 @@ def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
 
 
 def _frequent(captions: ByImage) -> list[str]:
-    """Return the words of captions, the most frequent ones first."""
+    """Return the words of captions, the most frequent ones first.
+
+    Equally frequent words keep the order of their first appearance. Words that are
+    spelled like a special token are left out.
+    """
     lines = itertools.chain.from_iterable(captions)
     counts = Counter(itertools.chain.from_iterable(lines))
-    return list(Vocabulary.of_counts(counts).words)
+    # most_common keeps the order of insertion among equal counts.
+    return [word for word, _ in counts.most_common() if word not in SPECIALS]
 
 
 COLUMNS = {
