@@ -248,9 +248,13 @@ def in_one_dtype(x: jax.Array, weights: Weights) -> tuple[jax.Array, Weights]:
     return x.astype(dtype), {name: w.astype(dtype) for name, w in weights.items()}
 
 
-def _is_sharded(*arrays: jax.Array) -> bool:
-    """Whether an array is sharded over Explicit axes, which restrict reshapes."""
-    return any(any(jax.typeof(a).sharding.spec) for a in arrays)
+def _is_of_cpu(d: jax.Array, v: jax.Array, weight: jax.Array) -> bool:
+    """Whether a gradient is taken as XLA's CPU backend does it best.
+
+    Explicit axes restrict reshapes.
+    """
+    is_sharded = any(any(jax.typeof(a).sharding.spec) for a in (d, v, weight))
+    return weight.ndim == 2 and platform.current() == "cpu" and not is_sharded
 
 
 def input_gradient(d: jax.Array, v: jax.Array, weight: jax.Array) -> jax.Array:
@@ -266,7 +270,7 @@ def input_gradient(d: jax.Array, v: jax.Array, weight: jax.Array) -> jax.Array:
       v: [..., D], the input of the product.
       weight: [D, N] or blocks, as for `multiply`.
     """
-    if weight.ndim > 2 or platform.current() != "cpu" or _is_sharded(d, v, weight):
+    if not _is_of_cpu(d, v, weight):
         return plain_input_gradient(d, v, weight)
     rows = d.reshape(-1, d.shape[-1])
     product = jax.lax.dot_general(weight, rows, (((1,), (1,)), ((), ())))
@@ -286,7 +290,7 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
       d: [..., N], the cotangents of the product.
       weight: [D, N] or blocks, as for `multiply`.
     """
-    if weight.ndim > 2 or platform.current() != "cpu" or _is_sharded(d, v, weight):
+    if not _is_of_cpu(d, v, weight):
         return jax.vjp(lambda w: multiply(v, w), weight)[1](d)[0]
     # As one product of two matrices, XLA's CPU backend needs no transposed copies.
     # Elsewhere the axes stay apart: where a mesh splits the batch, time and batch as

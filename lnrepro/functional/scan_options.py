@@ -180,9 +180,15 @@ def plan_for(
     # Chunks bound the memory of what is computed for many steps at once. Where the
     # forward pass keeps that anyway, and the backward pass computes nothing so, they
     # bound nothing.
-    chunk = _chunk(x, steps, form.least_steps)
-    if form.long_chunks:
-        chunk = max(chunk, _kernel_chunk(x, steps, weights, PARTS[options.save]))
+    leaves, chunk = jax.tree.leaves(x), steps
+    # jax.export has symbolic sizes.
+    if leaves and isinstance(math.prod(leaves[0].shape), int):
+        # A leaf is [T, batch axes..., D].
+        rows = math.prod(leaves[0].shape[1:-1])
+        chunk = _chunk(rows, steps, form.least_steps)
+        if form.long_chunks:
+            parts = PARTS[options.save]
+            chunk = max(chunk, _kernel_chunk(rows, steps, weights, parts))
     if options.chunk is not None:
         chunk = min(options.chunk, steps)
     keeps_all = options.chunk is None and options.save == "products"
@@ -225,12 +231,8 @@ def _with_kernel(name, form, required, layout):
     return form
 
 
-def _kernel_chunk(x, steps, weights, parts):
+def _kernel_chunk(rows, steps, weights, parts):
     """Steps of a chunk where each chunk is a kernel for GPUs."""
-    leaves = jax.tree.leaves(x)
-    if not leaves or not isinstance(math.prod(leaves[0].shape), int):
-        return steps
-    rows = math.prod(leaves[0].shape[1:-1])
     # A product has as many numbers a row as its weight has columns, over all blocks.
     inputs = [w.shape[min(w.ndim - 2, 1)] for w in weights.values()]
     columns = sum(
@@ -244,17 +246,11 @@ def _kernel_chunk(x, steps, weights, parts):
     return next((size for size in few if steps % size == 0), few[0])
 
 
-def _chunk(x, steps, least_steps):
+def _chunk(rows, steps, least_steps):
     """The fewest steps that give a product enough rows to run at full speed."""
     # Measured on a CPU: larger products are not faster.
     enough_rows = 512
-    leaves = jax.tree.leaves(x)
-    # jax.export has symbolic sizes.
-    if not leaves or not isinstance(math.prod(leaves[0].shape), int):
-        return steps
-    # A leaf is [T, batch axes..., D], so a product over `chunk` steps has chunk * rows
-    # rows.
-    rows = math.prod(leaves[0].shape[1:-1])
+    # A product over `chunk` steps has chunk * rows rows.
     chunk = max(1, least_steps, -(-enough_rows // max(rows, 1)))
     if 2 * chunk > steps:
         return steps
