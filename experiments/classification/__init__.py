@@ -1,6 +1,6 @@
 """Classification of images, which MNIST, the ConvNets and the pixel sequences share.
 
-Shape letters: B batch, N images, K classes.
+Shape letters: B batch, N images, H height, W width, K classes.
 """
 
 import math
@@ -50,21 +50,19 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     return found
 
 
-def pixels(config: ConfigDict, image: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return images as numbers from 0 to 1.
-
-    Args:
-      config: `data.full_ink` is the largest value that a pixel of the set can have.
-      image: [B, ...].
-      shape: the shape that the network takes an image in.
-
-    Returns:
-      [B, *shape].
-    """
-    return image.reshape(len(image), *shape).astype(jnp.float32) / config.data.full_ink
+def image_shape(config: ConfigDict) -> tuple[int, ...]:
+    """Return the shape in which a network takes an image: (H, W), or its pixels."""
+    spec = config.data
+    return tuple(spec.image) if "image" in spec else (spec.features,)
 
 
-def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Experiment:
+def pixels(config: ConfigDict, image: jax.Array) -> jax.Array:
+    """Return images [B, ...] as numbers from 0 to 1, [B, *image_shape]."""
+    image = image.reshape(len(image), *image_shape(config)).astype(jnp.float32)
+    return image / config.data.full_ink
+
+
+def make(config: ConfigDict, network: nn.Module) -> Experiment:
     """Make an experiment that classifies images.
 
     Metrics: nll (nats per image) and error (fraction of images). Every evaluation is
@@ -72,25 +70,24 @@ def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Expe
 
     Args:
       config: the config.
-      network: computes logits [B, K] of pixels [B, *shape]; `train` says whether to
-        update the running statistics of batch norm.
-      shape: the shape that the network takes an image in.
+      network: computes logits [B, K] of pixels [B, *image_shape]; `train` says whether
+        to update the running statistics of batch norm.
     """
 
     def init(key):
         # Parameters depend on the shape of an image and not on its pixels.
-        return network.init(key, jnp.zeros((1, *shape)), train=False)
+        return network.init(key, jnp.zeros((1, *image_shape(config))), train=False)
 
     def loss(vars, batch, key):
         del key
-        x = pixels(config, batch["image"], shape)
+        x = pixels(config, batch["image"])
         # `batch_stats` is empty without batch norm.
         logits, new = network.apply(vars, x, train=True, mutable=["batch_stats"])
         nll = evaluation.classification(logits, batch["label"])["nll"].mean()
         return nll, (new, {"nll": nll})
 
     def metrics(vars, batch) -> dict[str, jax.Array]:
-        x = pixels(config, batch["image"], shape)
+        x = pixels(config, batch["image"])
         logits = network.apply(vars, x, train=False)
         return evaluation.classification(logits, batch["label"])
 

@@ -12,7 +12,7 @@ import numpy as np
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from experiments.classification import pixels
+from experiments.classification import image_shape, pixels
 from lnrepro.data.batches import eval_batches
 from lnrepro.engine import inputs
 from lnrepro.engine.evaluation import rows_of_examples
@@ -24,8 +24,6 @@ class Classifier(LoadedRun):
 
     # Makes the network of a config.
     _network: Callable[[ConfigDict], nn.Module]
-    # Returns the shape in which the network of a config takes an image.
-    _input_shape: Callable[[ConfigDict], tuple[int, ...]]
 
     def classify(self, images: np.ndarray) -> np.ndarray:
         """Return the most probable class of each image, [N].
@@ -48,15 +46,10 @@ class Classifier(LoadedRun):
         Raises:
           UserError: images of another size or scale.
         """
-        spec = self.config.data
-        images = np.asarray(images)
-        if "image" in spec:
-            size = tuple(spec.image)
-        else:
-            size = (spec.features,)
-            if math.prod(images.shape[1:]) == spec.features:
-                images = images.reshape(len(images), spec.features)
-        images = inputs.pixels(images, size, spec.full_ink)
+        size, images = image_shape(self.config), np.asarray(images)
+        if math.prod(images.shape[1:]) == self.config.data.get("features"):
+            images = images.reshape(len(images), *size)
+        images = inputs.pixels(images, size, self.config.data.full_ink)
         if not len(images):
             return np.zeros((0, self.config.model.classes), np.float32)
         batches = eval_batches({"image": images}, self.config.eval_batch_size)
@@ -64,10 +57,10 @@ class Classifier(LoadedRun):
 
     @functools.cached_property
     def _probabilities(self):
-        network, shape = self._network(self.config), self._input_shape(self.config)
+        network = self._network(self.config)
 
         def probabilities(vars, batch):
-            x = pixels(self.config, batch["image"], shape)
+            x = pixels(self.config, batch["image"])
             return jax.nn.softmax(network.apply(vars, x, train=False))
 
         return rows_of_examples(probabilities)

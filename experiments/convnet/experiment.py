@@ -14,7 +14,7 @@ from lnrepro.engine.experiment import Evaluation, Experiment, drawn
 from lnrepro.errors import UserError
 
 from .evaluate import batch_moments, border_metrics, unit_statistics
-from .model import NORMS, STATISTICS, ConvNet, input_shape
+from .model import NORMS, STATISTICS, ConvNet
 from .pictures import statistics
 
 
@@ -25,12 +25,12 @@ def make(config: ConfigDict) -> Experiment:
     of the units' statistics. The other evaluations are names of splits.
     """
     _check(config)
-    model, shape = ConvNet(config), input_shape(config)
-    classify = classification.make(config, model, shape)
+    model = ConvNet(config)
+    classify = classification.make(config, model)
 
     @jax.jit
     def moments(vars, batch):
-        x = pixels(config, batch["image"], shape)
+        x = pixels(config, batch["image"])
         _, sown = model.apply(vars, x, train=False, mutable=["intermediates"])
         units = sown["intermediates"]
         return [

@@ -15,11 +15,6 @@ NORMS = ("none", "batch", "layer")
 STATISTICS = {"layer": (-3, -2, -1), "position": (-1,)}
 
 
-def input_shape(config: ConfigDict) -> tuple[int, ...]:
-    """Return the shape in which the network takes an image: [H, W, 1]."""
-    return (*config.data.image, 1)
-
-
 class ConvNet(nn.Module):
     """3x3 convolutions with ReLU, then a linear layer.
 
@@ -39,13 +34,15 @@ class ConvNet(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        """Compute logits [B, K] of images [B, H, W, 1].
+        """Compute logits [B, K] of images [B, H, W].
 
         Args:
           x: pixels, 0 to 1.
           train: use the statistics of the batch, and update the running statistics.
         """
         norm, model = self.config.norm, self.config.model
+        # One channel, [B, H, W, 1].
+        x = x[..., None]
         for channels, stride in zip(model.channels, model.strides, strict=True):
             # A normalised layer has the bias of its norm (eq. 5), so the convolution
             # has none.

@@ -2,11 +2,10 @@
 
 from experiments.classification.use import Classifier
 
-from .model import ConvNet, input_shape
+from .model import ConvNet
 
 
 class Model(Classifier):
     """A run of experiments.convnet, which classifies images."""
 
     _network = ConvNet
-    _input_shape = staticmethod(input_shape)

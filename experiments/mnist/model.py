@@ -13,11 +13,6 @@ from lnrepro.linen import LayerNorm
 NORMS = ("none", "layer", "batch")
 
 
-def input_shape(config: ConfigDict) -> tuple[int, ...]:
-    """Return the shape in which the network takes an image: [D]."""
-    return (config.data.features,)
-
-
 class MLP(nn.Module):
     """Hidden layers with ReLU, then a linear layer.
 

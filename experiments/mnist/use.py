@@ -2,11 +2,10 @@
 
 from experiments.classification.use import Classifier
 
-from .model import MLP, input_shape
+from .model import MLP
 
 
 class Model(Classifier):
     """A run of experiments.mnist, which classifies images."""
 
     _network = MLP
-    _input_shape = staticmethod(input_shape)

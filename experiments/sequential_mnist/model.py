@@ -13,11 +13,6 @@ from lnrepro.linen import RNN
 NORMS = ("none", "layer", "rms")
 
 
-def input_shape(config: ConfigDict) -> tuple[int, ...]:
-    """Return the shape in which the network takes an image: [T, 1]."""
-    return (config.data.features, 1)
-
-
 class PixelLSTM(nn.Module):
     """An embedding of each pixel, one LSTM layer, a linear layer on its last output.
 
@@ -35,7 +30,7 @@ class PixelLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        """Compute logits [B, K] of pixels [B, T, 1].
+        """Compute logits [B, K] of pixels [B, T].
 
         Args:
           x: pixels, 0 to 1, row by row.
@@ -44,7 +39,8 @@ class PixelLSTM(nn.Module):
         del train
         model = self.config.model
         normal = nn.initializers.normal(1.0)
-        x = nn.Dense(model.embedding, kernel_init=normal, bias_init=normal)(x)
+        embedding = nn.Dense(model.embedding, kernel_init=normal, bias_init=normal)
+        x = embedding(x[..., None])
         cell = functional.LSTMCell(
             model.units, norm=self.config.norm, forget_bias=model.forget_bias
         )

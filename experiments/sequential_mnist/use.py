@@ -2,11 +2,10 @@
 
 from experiments.classification.use import Classifier
 
-from .model import PixelLSTM, input_shape
+from .model import PixelLSTM
 
 
 class Model(Classifier):
     """A run of experiments.sequential_mnist, which classifies images."""
 
     _network = PixelLSTM
-    _input_shape = staticmethod(input_shape)

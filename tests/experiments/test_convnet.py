@@ -18,7 +18,7 @@ def config(**changes):
 
 def images(seed=0, cases=6):
     return jnp.asarray(
-        np.random.default_rng(seed).uniform(size=(cases, 8, 8, 1)), jnp.float32
+        np.random.default_rng(seed).uniform(size=(cases, 8, 8)), jnp.float32
     )
 
 

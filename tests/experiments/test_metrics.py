@@ -38,8 +38,9 @@ def test_pixels_are_scaled_by_the_full_ink_of_the_config():
     config = mnist_config.get_config("smoke")
     config.data.full_ink = 40.0
     image = np.array([[[0, 10], [20, 40]]], np.uint8)
-    found = classification.pixels(config, image, (4, 1))
-    np.testing.assert_array_equal(found, [[[0], [0.25], [0.5], [1]]])
+    config.data.features = 4
+    found = classification.pixels(config, image)
+    np.testing.assert_array_equal(found, [[0, 0.25, 0.5, 1]])
 
 
 def test_a_word_costs_the_loss_divided_by_the_number_of_words(monkeypatch):
