@@ -128,15 +128,13 @@ class Reader:
         """Return batch norm's population statistics before the first step.
 
         Returns:
-          As described in population.py; {} without batch norm.
+          As described in population.py.
         """
         made = {}
-        if self.batch:
-            for name in ENCODERS:
-                made[name] = fresh_lstm(self.cell.sites, self.sizes.statistics_steps)
-        if self.batch and self.everywhere:
-            for name in MAPS:
-                made[name] = fresh_map(self.sizes.units)
+        for name in ENCODERS:
+            made[name] = fresh_lstm(self.cell.sites, self.sizes.statistics_steps)
+        for name in MAPS if self.everywhere else ():
+            made[name] = fresh_map(self.sizes.units)
         return made
 
     def read(
@@ -169,7 +167,7 @@ class Reader:
 
         def encode(name, x):
             statistics = None
-            if population is not None and name in population:
+            if population is not None:
                 statistics = filled(population[name])
             zeros = jnp.zeros(x.shape[1:], x.dtype)
             result = unroll(

@@ -85,8 +85,14 @@ class Draw:
         """
         sizes = config.model
         check_choice(config, "norm", NORMS)
-        counts = ("glimpses", "units", "latents", "image_size")
-        check_at_least(config, 1, *(f"model.{name}" for name in counts))
+        check_at_least(
+            config,
+            1,
+            "model.glimpses",
+            "model.units",
+            "model.latents",
+            "model.image_size",
+        )
         for name in ("read_size", "write_size"):
             if not 1 <= sizes[name] <= sizes.image_size:
                 raise UserError(

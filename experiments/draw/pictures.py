@@ -76,20 +76,14 @@ def draw_all(
       glimpses: two rows for each image: what is read (green), what is written (red).
     """
     sample_key, noise_key = jax.random.split(key)
-    pictures = draw_samples(draw, params, sample_key)
-    return pictures | {"glimpses": draw_glimpses(draw, params, images, noise_key)}
-
-
-def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarray]:
-    """Draw `samples` and `samples_over_glimpses`, see `draw_all`."""
-    sizes = draw.sizes
-    shape = (sizes.glimpses, SAMPLES, sizes.latents)
-    z = jax.random.normal(key, shape, dtype_of(params))
+    shape = (draw.sizes.glimpses, SAMPLES, draw.sizes.latents)
+    z = jax.random.normal(sample_key, shape, dtype_of(params))
     canvases, windows = jax.device_get(jax.jit(draw.generate)(params, z))
-    images = _mean(canvases)
+    samples = _mean(canvases)
     return {
-        "samples": drawn(page, images[-1], 10),
-        "samples_over_glimpses": drawn(animation, draw, images, windows),
+        "samples": drawn(page, samples[-1], 10),
+        "samples_over_glimpses": drawn(animation, draw, samples, windows),
+        "glimpses": draw_glimpses(draw, params, images, noise_key),
     }
 
 

@@ -56,9 +56,16 @@ class Network:
         """
         sizes = config.model
         check_choice(config, "norm", NORMS)
-        counts = ("units", "gaussians", "window_gaussians")
-        counts += ("symbols", "steps", "characters")
-        check_at_least(config, 1, *(f"model.{name}" for name in counts))
+        check_at_least(
+            config,
+            1,
+            "model.units",
+            "model.gaussians",
+            "model.window_gaussians",
+            "model.symbols",
+            "model.steps",
+            "model.characters",
+        )
         self.sizes = sizes
         self.outputs = mixture.size(sizes.gaussians)
         # Without layer norm, keeping the products takes more than half the memory of

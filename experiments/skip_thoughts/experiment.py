@@ -43,8 +43,14 @@ def make(config: ConfigDict) -> Experiment:
         encoder.
       "neighbours": a text of nearest sentences.
     """
-    options = [f"transfer.sick_{name}" for name in ("epochs", "batch", "blocks")]
-    check_at_least(config, 1, "encoding.batch_size", *options)
+    check_at_least(
+        config,
+        1,
+        "encoding.batch_size",
+        "transfer.sick_epochs",
+        "transfer.sick_batch",
+        "transfer.sick_blocks",
+    )
     check_at_least(config, 2, "transfer.folds")
     check_seed(config.transfer.seed, "config.transfer.seed")
     model = SkipThoughts(config)
