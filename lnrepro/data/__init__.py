@@ -22,8 +22,6 @@ files by `python scripts/prepare.py NAME --raw DIR`.
 Reading columns needs NumPy only.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from lnrepro.data.preparation import prepare

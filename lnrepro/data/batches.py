@@ -23,8 +23,6 @@ and "title_length" [B], the lengths before padding.
 Shapes: B batch, T bucket length, N examples of the split.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Callable, Mapping

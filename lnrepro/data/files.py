@@ -6,8 +6,6 @@ Nothing in a file is executed. Every error is a `DataError` that names the file 
 what to do.
 """
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import contextlib
@@ -58,6 +56,8 @@ BLOCK = 1 << 22
 UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # Bytes that are not UTF-8, as the error handler "surrogateescape" decodes them.
 ESCAPED = re.compile("[\udc80-\udcff]+")
+# What to do with a file that is not what it claims to be.
+AGAIN = "get the official file"
 AS_UTF8 = "save the file as UTF-8 text"
 # Files and folders that operating systems add, in lower case, besides hidden ones.
 SYSTEM_NAMES = frozenset(

@@ -3,8 +3,6 @@
 Shapes: B batch, T bucket length, N examples of the split.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Prepare a data set: read its official files and write its columns."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import shutil

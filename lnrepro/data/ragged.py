@@ -4,8 +4,6 @@ The values of all examples are joined in `x.npy`. If they differ in length, the 
 `x.offsets.npy` says where each one begins.
 """
 
-from __future__ import annotations
-
 import mmap
 import pathlib
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Files are found, read and checked. Those that an operating system added are left out.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import pathlib

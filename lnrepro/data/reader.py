@@ -5,8 +5,6 @@ files. To add a set, write a module with a reader, and name it in one line of
 `lnrepro.data.table.TABLE`. The sets of other packages: docs/data.md.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import pathlib

@@ -8,8 +8,6 @@
 set.json is written last. A folder never changes afterwards.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -149,7 +147,7 @@ class SetFolder:
         if self.checksum() != self.sha256:
             raise damaged(self.folder, "its content has another checksum")
 
-    def seal(self, progress: Progress) -> SetFolder:
+    def seal(self, progress: Progress) -> "SetFolder":
         """Write set.json, when all columns are written.
 
         Returns:

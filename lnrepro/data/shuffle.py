@@ -4,8 +4,6 @@ They depend on their arguments only, and on no version of NumPy or of this packa
 resumed run relies on this.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

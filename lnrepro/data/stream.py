@@ -3,8 +3,6 @@
 Shapes: B batch.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ To add a set to this project, add a line to `TABLE`. Other packages name their r
 in entry points of the group "lnrepro.data": docs/data.md.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Vocabularies: words and their ids."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any

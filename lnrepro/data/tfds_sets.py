@@ -4,8 +4,6 @@
 other programs. Training does not import this module.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import os
@@ -78,17 +76,14 @@ def _write_examples(opened: SetFolder, folder: str) -> None:
     largest = max(opened.splits.values())
     writer = tfds.core.SequentialWriter(info, largest, file_format="array_record")
     writer.initialize_splits(list(opened.splits))
-    for split in opened.splits:
-        examples: Any = _rows(opened, split)
+    for split, count in opened.splits.items():
+        columns = opened.columns(split)
+        # One after the other, as the writer asks for them.
+        examples: Any = (
+            {name: column[i] for name, column in columns.items()} for i in range(count)
+        )
         writer.add_examples({split: examples})
     writer.close_all()
-
-
-def _rows(opened: SetFolder, split: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the examples of a split."""
-    columns = opened.columns(split)
-    for i in range(opened.splits[split]):
-        yield {name: column[i] for name, column in columns.items()}
 
 
 def _feature(column: np.ndarray | Ragged) -> tfds.features.Tensor:

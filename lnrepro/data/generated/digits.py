@@ -11,8 +11,6 @@ Bounds in nats on the two sets cannot be compared.
 The splits follow the order of scikit-learn.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ random in every story. The format of a file is described in
 lnrepro/data/readers/question.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lnrepro.data.generated.choices import Choices

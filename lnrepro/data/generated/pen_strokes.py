@@ -16,8 +16,6 @@ References:
 Shape letters: n points.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from functools import cache

@@ -14,8 +14,6 @@ the same.
 Shape letters: N pictures.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ mood (story_mr, story_cr, story_mpqa), whether a sentence tells or judges (story
 and how much two sentences share (story_sick, from 1 to 5).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

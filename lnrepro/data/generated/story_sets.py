@@ -4,8 +4,6 @@ Their examples are those of `lnrepro.data.readers.books` and
 `lnrepro.data.readers.sentences`.
 """
 
-from __future__ import annotations
-
 import functools
 import pathlib
 from typing import Any

@@ -12,8 +12,6 @@ The splits have 50,000, 10,000 and 10,000 images, in the order of the files. An 
 is {"image": [28, 28] uint8}, where each pixel is 0 or 1.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from lnrepro.data.files import decode

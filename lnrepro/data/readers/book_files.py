@@ -4,8 +4,6 @@ The text is read in blocks of lines. Memory grows with the number of different w
 and by one byte for each sentence.
 """
 
-from __future__ import annotations
-
 import itertools
 import pathlib
 import re

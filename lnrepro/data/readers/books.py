@@ -29,8 +29,6 @@ files of Project Gutenberg, are refused: scripts/convert_books.py converts them.
 of each length.
 """
 
-from __future__ import annotations
-
 import pathlib
 
 from lnrepro.data.files import PLAIN_OR_PACKED, text_blocks

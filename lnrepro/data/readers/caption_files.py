@@ -7,8 +7,6 @@ is Karpathy's dataset_coco.json, of which the first five captions of an image ar
         {"tokens": ["a", "red", "kite"]}, ...]}, ...]}
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import operator
@@ -17,14 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data import files
-from lnrepro.data.files import decode, quoted
+from lnrepro.data.files import AGAIN, decode, quoted
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.errors import DataError
 
 PER_IMAGE = 5
 # Our names of the splits, and the names in the files.
 SPLITS = {"train": "train", "valid": "val", "test": "test"}
-AGAIN = "get the official file"
 
 # Captions, each a list of words, and the captions of each image.
 Lines = list[list[str]]

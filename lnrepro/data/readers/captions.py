@@ -30,8 +30,6 @@ features do not have unit length. If an image has another number of captions tha
 "captions_per_image" has the smallest and the largest number.
 """
 
-from __future__ import annotations
-
 import itertools
 import pathlib
 import warnings

@@ -21,8 +21,6 @@ Id 0 is padding, the next ids are the entities, and the other words follow by fr
     left_out  error messages of the first ten malformed files
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -14,8 +14,6 @@ An example has the features of lnrepro/data/readers/cnn.py. This is the only mod
 the package that imports pickle.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import pickle
@@ -24,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.data.files import quoted
+from lnrepro.data.files import AGAIN, quoted
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.cnn import COLUMNS, Example, content_of, entity_number
@@ -40,7 +38,6 @@ FILES = (
     "valid4_qs.pkl",
     "valid4_ans.pkl",
 )
-AGAIN = "get the official file"
 
 
 def read(raw: RawFolder) -> Content:

@@ -16,8 +16,6 @@ An example is one line with these features, for T points and U characters:
     other      how often each character occurs that is not a symbol
 """
 
-from __future__ import annotations
-
 import string
 import warnings
 from collections import Counter

@@ -41,8 +41,6 @@ if coordinates have decimals. `SetFolder.facts` also contains:
     lines      number of lines of each list
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import unicodedata
@@ -52,11 +50,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lnrepro.data.files import decode
+from lnrepro.data.files import AGAIN, decode
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.handwriting import COLUMNS, Line, content_of
-from lnrepro.data.readers.iam_strokes import AGAIN, offsets, points
+from lnrepro.data.readers.iam_strokes import offsets, points
 from lnrepro.data.text import plain_punctuation
 from lnrepro.errors import DataError
 

@@ -5,19 +5,16 @@ lnrepro/data/readers/iam_ondb.py shows a file.
 Shape letters: T points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
 import numpy as np
 
-from lnrepro.data.files import quoted
+from lnrepro.data.files import AGAIN, quoted
 from lnrepro.errors import DataError
 
 # Largest coordinate. The official lines stay below 10,000.
 FARTHEST = 100_000
-AGAIN = "get the official file"
 
 
 def points(content: bytes, where: object) -> np.ndarray:

@@ -19,20 +19,17 @@ An example is {"image": [height, width] uint8, "label": [] int32 from 0 to 9}. P
 are not scaled, so they are 0 to 255.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
+from lnrepro.data.files import AGAIN
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import BYTES, Content, Reader, Values
 from lnrepro.data.shuffle import permutation
 from lnrepro.errors import DataError
-
-AGAIN = "get the official file"
 
 
 def read(raw: RawFolder) -> Content:

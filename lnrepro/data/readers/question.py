@@ -21,8 +21,6 @@ References:
     generate_questions.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

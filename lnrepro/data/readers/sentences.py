@@ -18,22 +18,19 @@ float32 from 1 to 5, in the splits train, trial and test. A labelled sentence ha
 and "label", [] int32, in the split "sentences", where label 1 comes first.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from lnrepro.data.files import decode, quoted
+from lnrepro.data.files import AGAIN, decode, quoted
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import BYTES, Columns, Content, Reader, Values, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
 
 HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
-AGAIN = "get the official file"
 CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/"
 NBSVM = "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm"
 # SHA-256 of the content of each official file.
