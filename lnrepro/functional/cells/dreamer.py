@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -63,9 +62,9 @@ class DreamerGRUCell(GatedCell):
     ['bias', 'bias_joint', 'gain_joint', 'w_h', 'w_x']
     """
 
-    gates: ClassVar[int] = 3
-    inner_bias_name: ClassVar[str] = "bias"
-    of_sums: ClassVar[bool] = True
+    gates = 3
+    inner_bias_name = "bias"
+    of_sums = True
 
     @functools.cached_property
     def site_norms(self):
@@ -134,7 +133,7 @@ class DreamerBlockGRUCell(Cell):
     epsilon: float = 1e-4
     hidden_fn: Callable[[jax.Array], jax.Array] = jax.nn.silu
 
-    recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_0")
+    recurrent_weights = ("w_h", "w_0")
 
     def __post_init__(self):
         """Check the fields."""

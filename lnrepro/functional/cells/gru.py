@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -59,9 +58,9 @@ class GRUCell(GatedCell):
     recurrent_bias: bool = False
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
 
-    recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_u")
-    gates: ClassVar[int] = 3
-    inner_bias_name: ClassVar[str] = "bias"
+    recurrent_weights = ("w_h", "w_u")
+    gates = 3
+    inner_bias_name = "bias"
 
     def __post_init__(self):
         """Check the fields."""

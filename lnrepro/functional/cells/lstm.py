@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -87,9 +86,9 @@ class LSTMCell(GatedCell):
     gradient_clip: float | None = None
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
 
-    gates: ClassVar[int] = 4
-    carry_names: ClassVar[tuple[str, ...]] = ("c0", "h0")
-    has_state: ClassVar[bool] = True
+    gates = 4
+    carry_names = ("c0", "h0")
+    has_state = True
 
     def __post_init__(self):
         """Check the fields."""

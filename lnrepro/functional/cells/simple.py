@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import ClassVar
 
 from lnrepro.functional.arrays import add_row
 from lnrepro.functional.cells.gated import GatedCell
@@ -27,7 +26,7 @@ class SimpleCell(GatedCell):
       ValueError: an unknown norm, features below 1.
     """
 
-    gates: ClassVar[int] = 1
+    gates = 1
 
     @functools.cached_property
     def site_norms(self):
