@@ -175,7 +175,7 @@ def test_configs_import_ml_collections_only():
 
 
 # Modules of experiments/ that several experiments share.
-SHARED = ("classification", "paper_results", "rendering")
+SHARED = ("classification", "paper_results", "rendering", "sets")
 
 
 def test_experiments_do_not_import_one_another():

@@ -234,7 +234,7 @@ class Draw:
         params: tuple[Params, jax.Array],
         carry: Carry,
         noise: jax.Array,
-        context: Any = None,
+        context: Any,
     ) -> tuple[Carry, GlimpseRecord]:
         """Take one glimpse, a step of `lnrepro.functional.scan`.
 

@@ -18,6 +18,7 @@ from lnrepro.engine.evaluation import rows_of_examples
 from lnrepro.engine.loaded_run import LoadedRun, logger
 from lnrepro.errors import UserError
 
+from .captions import UNKNOWN
 from .data import Buckets
 from .model import Encoders
 from .ranking import ERRORS
@@ -52,8 +53,7 @@ class Model(LoadedRun):
         if not texts:
             return np.zeros((0, self.config.model.units), np.float32)
         tokens = [self.vocabulary.encode(self._words(text)) for text in texts]
-        unknown_id = int(self.vocabulary.encode(["<unk>"])[0])
-        unknown = sum(int((found == unknown_id).sum()) for found in tokens)
+        unknown = sum(int((found == UNKNOWN).sum()) for found in tokens)
         self.log_unknown(unknown, sum(map(len, tokens)))
         buckets = Buckets(self.config)
         longest = buckets.steps[-1]

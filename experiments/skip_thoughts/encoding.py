@@ -100,21 +100,17 @@ class WordVectors:
         self.vocabulary = vocabulary
         self.word2vec = word2vec
         self.unknown = 0
-        self._unknown = int(vocabulary.encode([UNKNOWN])[0])
-        words = (*vocabulary.specials, *vocabulary.words)
-        self._ids = {word: i for i, word in enumerate(words)}
+        self._ids = dict(vocabulary.ids)
         known = [mark for mark in QUOTATION_MARKS if mark in self._ids]
         if known:
             for mark in QUOTATION_MARKS:
                 self._ids.setdefault(mark, self._ids[known[0]])
         self._mapped: dict[str, np.ndarray] = {}
-        if word2vec is not None:
-            self._fit(word2vec)
-
-    def _fit(self, word2vec: Word2Vec) -> None:
-        words, vectors = shared(self.vocabulary, word2vec)
+        if word2vec is None:
+            return
+        words, vectors = shared(vocabulary, word2vec)
         x = vectors.astype(np.float64)
-        y = self.table[self.vocabulary.encode(words)].astype(np.float64)
+        y = self.table[vocabulary.encode(words)].astype(np.float64)
         x_mean, y_mean = x.mean(0), y.mean(0)
         self._map = np.linalg.lstsq(x - x_mean, y - y_mean, rcond=None)[0]
         self._shift = y_mean - x_mean @ self._map
@@ -130,7 +126,7 @@ class WordVectors:
             return self.table[self._ids[token]]
         if self.word2vec is None or "_" in token or token not in self.word2vec:
             self.unknown += 1
-            return self.table[self._unknown]
+            return self.table[self._ids[UNKNOWN]]
         if token not in self._mapped:
             mapped = self.word2vec[token] @ self._map + self._shift
             self._mapped[token] = mapped.astype(self.table.dtype)

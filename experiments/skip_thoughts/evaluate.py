@@ -51,9 +51,7 @@ def is_pairs(name: str, config: ConfigDict) -> bool:
     Raises:
       DataError: there is no such set.
     """
-    if name not in data.TABLE:
-        name = data.open_set(name, config.data.dir).format
-    return name in PAIRS
+    return data.open_set(name, config.data.dir).format in PAIRS
 
 
 def metrics_of(name: str, config: ConfigDict) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def encoder(
     config: ConfigDict,
     params: dict,
     facts: Mapping[str, Any],
-    model: SkipThoughts | None = None,
+    model: SkipThoughts,
 ) -> Encoder:
     """Make a function from sentences to vectors.
 
@@ -122,7 +122,7 @@ def encoder(
       config: the config of the run; `encoding` gives the options.
       params: parameters of the model.
       facts: facts of the data set that it was trained on, which have its vocabulary.
-      model: the model of `config`; None makes it.
+      model: the model of `config`.
 
     Raises:
       DataError: the file of word vectors is missing or damaged.
@@ -132,7 +132,7 @@ def encoder(
     table = np.asarray(params["embedding"])
     words = WordVectors(table, vocabulary_of(facts, config.model.vocabulary), word2vec)
     return Encoder(
-        model or SkipThoughts(config),
+        model,
         params,
         words,
         lowercase=options.lowercase,

@@ -13,6 +13,7 @@ from lnrepro.engine.loaded_run import LoadedRun
 
 from .encoding import Encoder
 from .experiment import encoder
+from .model import SkipThoughts
 
 
 class Model(LoadedRun):
@@ -64,4 +65,4 @@ class Model(LoadedRun):
         config = self.config.copy_and_resolve_references()
         if word2vec is not None:
             config.encoding.word2vec = word2vec
-        return encoder(config, self.params, self.facts)
+        return encoder(config, self.params, self.facts, SkipThoughts(config))

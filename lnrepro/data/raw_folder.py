@@ -203,7 +203,7 @@ class RawFolder:
             found = self.paths(suffix, folder)
             contents = ((name, files.read(path)) for name, path in found.items())
         else:
-            contents = self._members(folder, self._find_archive(root, archives), suffix)
+            contents = self._members(folder, archives, suffix)
         known = set()
         for name, content in contents:
             # Equal hashes of different contents are rarer than damaged disks.
@@ -212,9 +212,18 @@ class RawFolder:
             yield name, content
 
     def _members(
-        self, folder: str, archive: pathlib.Path, suffix: str
+        self, folder: str, archives: Collection[str], suffix: str
     ) -> Iterator[tuple[str, bytes]]:
         """Read the members of an archive below a folder, see `tree`."""
+        at_hand = (self.find(stem, ARCHIVES) for stem in archives)
+        archive = next(filter(None, at_hand), None)
+        if archive is None:
+            raise self.missing(
+                f"{self.folder / folder}: there is no such folder, and no archive "
+                f"{' or '.join(archives)}"
+            )
+        # Its members are counted.
+        self.seen.read.discard(archive.name)
         seen = set()
         for member, content in files.members(archive, suffix):
             # The folder may lie at any depth of the archive.
@@ -229,18 +238,6 @@ class RawFolder:
             seen.add(name)
             self.seen.read.add(member)
             yield name, content
-
-    def _find_archive(
-        self, root: pathlib.Path, archives: Collection[str]
-    ) -> pathlib.Path:
-        for stem in archives:
-            if path := self.find(stem, ARCHIVES):
-                # Its members are counted.
-                self.seen.read.discard(path.name)
-                return path
-        raise self.missing(
-            f"{root}: there is no such folder, and no archive {' or '.join(archives)}"
-        )
 
     def missing(self, what: str) -> DataError:
         """Return an error that says where to get the files."""

@@ -59,6 +59,7 @@ class Vocabulary:
 
     Attributes:
       words: the words, without the special tokens.
+      ids: the id of each token.
       specials: the special tokens. "<unk>" stands for all words outside the vocabulary.
     """
 
@@ -68,18 +69,18 @@ class Vocabulary:
         """Number the words, in their order. None occurs twice."""
         self.words = tuple(words)
         self._tokens = self.specials + self.words
-        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        self.ids = {token: i for i, token in enumerate(self._tokens)}
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def __contains__(self, token: str) -> bool:
-        return token in self._ids
+        return token in self.ids
 
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
         """Return the ids of tokens, [T] int32."""
-        unknown = self._ids["<unk>"]
-        return np.array([self._ids.get(token, unknown) for token in tokens], np.int32)
+        unknown = self.ids["<unk>"]
+        return np.array([self.ids.get(token, unknown) for token in tokens], np.int32)
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids.

@@ -59,7 +59,12 @@ def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
     # Without a file of ids, an image is called by its position.
     ids = np.arange(rows)
     if ids_file := raw.find(f"{stem}_ids.txt"):
-        ids = parse_ids(files.read(ids_file), ids_file)
+        try:
+            ids = np.array(decode(files.read(ids_file), ids_file).split(), np.int64)
+        except (ValueError, OverflowError) as e:
+            raise DataError(
+                f"{ids_file}: not one image id per line ({quoted(str(e))}); {AGAIN}"
+            ) from None
     if len(ids) == rows:
         if len(captions) % rows:
             raise DataError(
@@ -101,27 +106,6 @@ def parse_text(content: bytes, where: object) -> Lines:
     if not any(captions):
         raise DataError(f"{where}: contains no caption; {AGAIN}")
     return captions
-
-
-def parse_ids(content: bytes, where: object) -> np.ndarray:
-    """Parse a text file with one image id per line.
-
-    Args:
-      content: content of the file.
-      where: name of the file, for messages.
-
-    Returns:
-      The ids [n] int64.
-
-    Raises:
-      DataError: a line is not an id.
-    """
-    try:
-        return np.array(decode(content, where).split(), np.int64)
-    except (ValueError, OverflowError) as e:
-        raise DataError(
-            f"{where}: not one image id per line ({quoted(str(e))}); {AGAIN}"
-        ) from None
 
 
 def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
