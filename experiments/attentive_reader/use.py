@@ -60,8 +60,6 @@ class Model(LoadedRun):
         spec = self.config.data
         words = self._tokens(passage, "passage")
         asked = self._tokens(question, "question")
-        if not any(ENTITY.fullmatch(word) for word in words):
-            raise UserError("the passage names no @entityN, so there is no answer")
         if asked.count(PLACEHOLDER) != 1:
             raise UserError(
                 f"the question has {asked.count(PLACEHOLDER)} {PLACEHOLDER} tokens "
@@ -71,6 +69,10 @@ class Model(LoadedRun):
             # The most relevant sentences of the passage, as in training.
             is_kept = ranks(words, asked) < spec.sentences
             words = [word for word, kept in zip(words, is_kept, strict=True) if kept]
+        if not any(ENTITY.fullmatch(word) for word in words):
+            raise UserError(
+                "what is read of the passage names no @entityN, so there is no answer"
+            )
         for name, read in zip(TEXTS, (words, asked), strict=True):
             most = spec[f"{name}_buckets"][-1]
             if len(read) > most:
@@ -89,11 +91,6 @@ class Model(LoadedRun):
             for word in words
             if ENTITY.fullmatch(word)
         }
-        if not of_entities:
-            raise UserError(
-                "the sentences of the passage that are read name no @entityN, so there "
-                "is no answer"
-            )
         best = max(of_entities, key=of_entities.__getitem__)
         return Answer(best, of_entities, words, attention[: len(words)])
 

@@ -57,21 +57,21 @@ class Model(LoadedRun):
         self.log_unknown(unknown, sum(map(len, tokens)))
         buckets = Buckets(self.config)
         longest = buckets.steps[-1]
+        examples = []
         for i, found in enumerate(tokens):
             if not len(found):
                 raise UserError(f"captions[{i}] = {texts[i][:40]!r} has no word")
             if len(found) >= longest:
                 logger.warning("captions[%d] is cut to %d words", i, longest - 1)
-        # One step more, of the end token 0.
-        lengths = np.array([min(len(found) + 1, longest) for found in tokens], np.int32)
-        padded = np.zeros((len(tokens), longest), np.int32)
-        for i, found in enumerate(tokens):
-            padded[i, : lengths[i] - 1] = found[: lengths[i] - 1]
+            # One step more, of the end token 0.
+            examples.append({"tokens": np.pad(found[: longest - 1], (0, 1))})
+        lengths = np.array([len(example["tokens"]) for example in examples])
         # Short captions come in batches of fewer steps, each compiled once.
         batches = eval_batches(
-            {"tokens": padded, "length": lengths},
+            examples,
             self.config.eval_batch_size,
             order=buckets.order(lengths),
+            pad={"tokens": longest},
         )
         cut = (_cut(batch, buckets) for batch in batches)
         vectors = self._embed_captions(self.vars, cut, len(tokens))
@@ -153,5 +153,6 @@ class Model(LoadedRun):
 
 def _cut(batch, buckets):
     """Cut the tokens of a batch down to the steps of its longest caption."""
-    steps = buckets.fit(batch["length"].max())
-    return batch | {"tokens": (batch["tokens"][:, :steps],)}
+    length = batch["tokens_length"]
+    tokens = batch["tokens"][:, : buckets.fit(length.max())]
+    return batch | {"tokens": (tokens,), "length": length}

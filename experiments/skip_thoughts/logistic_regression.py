@@ -61,7 +61,7 @@ class Result(NamedTuple):
     c: np.ndarray
 
 
-def folds(count: int, outer: int = 10, seed: int = 1234) -> Folds:
+def folds(count: int, outer: int, seed: int) -> Folds:
     """Make the folds of the protocol of Kiros et al. (2015).
 
     The rows are shuffled once by numpy's RandomState(seed) and split into `outer`
@@ -123,7 +123,7 @@ def folds_of_labels(labels: np.ndarray, outer: int, seed: int) -> Folds:
 
 
 def nested_cross_validation(
-    x: Any, labels: np.ndarray, outer: int = 10, seed: int = 1234
+    x: Any, labels: np.ndarray, outer: int, seed: int
 ) -> Result:
     """Choose C on inner folds, and test on outer folds.
 

@@ -24,7 +24,7 @@ from lnrepro.data.readers.book_files import LONGEST
 from lnrepro.data.set_folder import SetFolder
 from lnrepro.data.shuffle import permutation
 from lnrepro.data.text import Vocabulary
-from lnrepro.errors import DataError, UserError
+from lnrepro.errors import UserError
 
 from .permuted import permuted
 
@@ -60,11 +60,7 @@ class Triples:
         Args:
           books: the set.
           vocabulary: number of ids.
-
-        Raises:
-          DataError: the books have fewer words.
         """
-        vocabulary_of(books.facts, vocabulary)
         columns: Any = books.columns("train")
         self.tokens, self.triples = columns["tokens"], columns["triples"]
         self.by_length = books.facts["triples_by_length"]
@@ -100,19 +96,9 @@ def vocabulary_of(facts: Mapping[str, Any], size: int) -> Vocabulary:
     Args:
       facts: the facts of a set of books, or of a run that was trained on it.
       size: number of ids.
-
-    Raises:
-      DataError: the books have fewer words.
     """
-    words = facts["words"]
-    most = len(words) + 2
-    if not 2 < size <= most:
-        raise DataError(
-            f"config.model.vocabulary = {size:,}, but the books have {len(words):,} "
-            f"different words; with the end and the unknown token, 3 to {most:,} is "
-            "possible"
-        )
-    return Vocabulary(words[: size - 2])
+    # The end and the unknown token have ids too.
+    return Vocabulary(facts["words"][: size - 2])
 
 
 class EqualLengths:

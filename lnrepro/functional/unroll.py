@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional import checks, products, sequences
+from lnrepro.functional import checks, norms, products, sequences
 from lnrepro.functional.arrays import gather_from, vary_alike, wide_tree
 from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
 from lnrepro.functional.fast import kernels
@@ -316,8 +316,7 @@ def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
         # A batch may be shorter or longer than the T_max steps that the running table
         # has.
         known = min(old.shape[0], new.shape[0])
-        new = jax.lax.stop_gradient(new[:known]).astype(old.dtype)
-        moved = momentum * old[:known] + (1 - momentum) * new
+        moved = norms.running_average(old[:known], new[:known], momentum)
         # At a step without a valid row, the batch's statistics say nothing.
         return old.at[:known].set(
             jnp.where(batch.seen[:known, None], moved, old[:known])

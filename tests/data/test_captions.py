@@ -199,7 +199,6 @@ BAD = {
     "empty": ("train.txt", "\n \n", "contains no caption"),
     "id": ("train_ids.txt", "1\nx\n", "not one image id per line .*'x'"),
     "ids": ("train_ids.txt", "1\n2\n", "2 ids of 2 images, which are not one for"),
-    "nan": ("images/10crop/train.npy", npy(with_infinity()), "row 1: con"),
     "none": ("images/10crop/train.npy", npy(unit_rows(4)[:0]), r"float32 \(0, 8\) ins"),
     "dtype": ("images/10crop/train.npy", npy(np.eye(4)), r"float64 \(4, 4\) instead"),
     "rows": ("images/10crop/val.npy", npy(unit_rows(2)), "15 captions are not the sam"),
@@ -230,10 +229,18 @@ def test_only_the_published_sizes_are_coco(raw, tmp_path):
         data.prepare("coco_captions", raw, tmp_path / "data")
 
 
-def test_features_of_another_size_in_one_split_are_named(raw):
-    write(raw, {"images/10crop/test.npy": npy(np.ones((2, 9), np.float32))})
-    with refused("test.npy: 9 features, but train.npy has 8"):
-        read(COCO_CAPTIONS, raw)
+@pytest.mark.filterwarnings("ignore:.*unit length")
+@pytest.mark.parametrize(
+    ("stem", "features", "message"),
+    [
+        ("train", with_infinity(), "image of example 1 of train is inf"),
+        ("test", np.ones((2, 9), np.float32), r"images of different shapes.*\(9,\)"),
+    ],
+)
+def test_features_that_do_not_fit_are_named(raw, tmp_path, stem, features, message):
+    write(raw, {f"images/10crop/{stem}.npy": npy(features)})
+    with refused(f"{raw}.*{message}"):
+        data.prepare("coco_captions", raw, tmp_path / "data", own_name="own")
 
 
 def test_marks_of_joined_files_are_in_no_word(raw):

@@ -45,7 +45,7 @@ def problem(n=300, d=12, seed=0):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_minimisers_are_liblinears(c, sparse):
     x, y = problem()
-    train = logistic_regression.folds(len(y), 4).train[:, :4]
+    train = logistic_regression.folds(len(y), 4, 1234).train[:, :4]
     with_one = np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
     rows = scipy.sparse.csr_array(with_one) if sparse else with_one
     w = logistic_regression.solve(

@@ -74,8 +74,7 @@ def scan(
     if not all(isinstance(size, int) for shape in shapes for size in shape):
         raise NoKernel("a size is symbolic")
     loop = _Loop(body, carry, xs, reverse)
-    if reason := loop.reason_against_kernel():
-        raise NoKernel(reason)
+    loop.check()
     numbers = [mosaic.without_booleans(a) for a in jax.tree.leaves(xs)]
     run = with_derivative(loop.kernel, loop.plain)
     last, ys = run(loop.constants, jax.tree.leaves(carry), numbers)
@@ -93,6 +92,7 @@ class _Loop:
       step: jaxpr of (constants, carry, inputs) -> (carry, outputs).
       trees: structures of the carry and of the outputs.
       is_read: for each input, whether the body reads it.
+      run: the step as a function.
     """
 
     def __init__(self, body, carry, xs, reverse):
@@ -115,6 +115,7 @@ class _Loop:
         self.step, self.constants = mosaic.hoist(flat, constants)
         read = equations.variables_read(self.step.eqns, self.step.outvars)
         self.is_read = [v in read for v in self._split(self.step.invars)[2]]
+        self.run = core.jaxpr_as_fun(core.ClosedJaxpr(self.step, ()))
 
     def _split(self, values):
         """Split arguments of `step` into constants, carry and inputs."""
@@ -122,16 +123,17 @@ class _Loop:
         second = first + self.trees[0].num_leaves
         return values[:first], values[first:second], values[second:]
 
-    def reason_against_kernel(self):
-        """Say in one line why there can be no kernel, or return None."""
+    def check(self):
+        """Raise NoKernel if there can be no kernel."""
         needed, available = self._vector_memory() / 2**20, _vector_memory() / 2**20
         if needed > available:
-            return (
+            raise NoKernel(
                 f"weights, carry and blocks take {needed:.0f} MiB of vector memory, "
                 f"and there are {available:.0f}; take narrower weights, or groups of "
                 "rows by jax.vmap"
             )
-        return None if INTERPRET else self._lowering_error()
+        if not INTERPRET:
+            self._lower()
 
     def _vector_memory(self):
         """Bytes of VMEM: whole arrays once, and two blocks of all that is streamed."""
@@ -141,12 +143,8 @@ class _Loop:
         whole = [*constants, *carry, *carry]
         return sum(map(_bytes, whole)) + 2 * sum(map(_bytes, streamed))
 
-    def _vector_memory_limit(self):
-        """Bytes of VMEM that the kernel may use: as much again for intermediates."""
-        return min(max(2 * self._vector_memory(), 16 * 2**20), _vector_memory())
-
-    def _lowering_error(self):
-        """The first line of what Pallas says against the equations, or None."""
+    def _lower(self):
+        """Raise NoKernel with the first line of what Pallas says against equations."""
         constants, carry, inputs = (
             [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in part]
             for part in self._split(self.step.invars)
@@ -157,16 +155,14 @@ class _Loop:
             traced = jax.jit(self.kernel).trace(constants, carry, xs)
             traced.lower(lowering_platforms=("tpu",))
         except Exception as error:  # Pallas raises many kinds.
-            return f"Pallas: {str(error).strip().splitlines()[0][:200]}"
-        return None
+            line = str(error).strip().splitlines()[0][:200]
+            raise NoKernel(f"Pallas: {line}") from None
 
     def plain(self, constants, carry, xs):
         """Run the loop by `jax.lax.scan`."""
 
         def one_step(carry, x):
-            results = core.jaxpr_as_fun(core.ClosedJaxpr(self.step, ()))(
-                *constants, *carry, *x
-            )
+            results = self.run(*constants, *carry, *x)
             return results[: len(carry)], results[len(carry) :]
 
         return jax.lax.scan(one_step, carry, xs, reverse=self.reverse)
@@ -198,7 +194,7 @@ class _Loop:
             values += [next(blocks)[0] if read else None for read in self.is_read]
             variables = zip(values, self.step.invars, strict=True)
             arguments = [_unpack(value, v.aval) for value, v in variables]
-            results = core.jaxpr_as_fun(core.ClosedJaxpr(self.step, ()))(*arguments)
+            results = self.run(*arguments)
             for ref, new in zip(carry_refs, results[:count], strict=True):
                 ref[...] = _pack(new)
             for ref, y in zip(y_refs, results[count:], strict=True):
@@ -214,6 +210,8 @@ class _Loop:
         def whole_block(a):
             return pl.BlockSpec(a.shape, lambda t: (0,) * a.ndim)
 
+        # As much vector memory again for intermediates.
+        limit = min(max(2 * self._vector_memory(), 16 * 2**20), _vector_memory())
         # "arbitrary": the steps of the grid run in order, on one core.
         # Inside shard_map, the results vary over the axes that an argument varies over.
         results = pl.pallas_call(
@@ -227,7 +225,7 @@ class _Loop:
             out_shape=[*map(_type_of, whole[len(constants) :]), *stacks],
             compiler_params=pltpu.CompilerParams(
                 dimension_semantics=("arbitrary",),
-                vmem_limit_bytes=self._vector_memory_limit(),
+                vmem_limit_bytes=limit,
             ),
             interpret=INTERPRET,
             name="recurrence",
