@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import Size, check_ascending
+from lnrepro.checks import Size
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan, draws_of
 from lnrepro.data.ragged import forget_pages
@@ -88,30 +88,18 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     return found
 
 
-class Buckets:
-    """The numbers of steps to which captions are padded, so that few are compiled."""
+def steps_for(buckets: Sequence[int], length: int) -> int:
+    """Return the smallest number of steps among `buckets` that holds `length`."""
+    return buckets[np.searchsorted(buckets, length)]
 
-    def __init__(self, config: ConfigDict):
-        """Check `config.buckets`.
 
-        Raises:
-          UserError: they do not ascend, or are too short for a word and the end token.
-        """
-        self.steps = tuple(config.buckets)
-        # A caption has at least a word and the end token.
-        check_ascending("config.buckets", self.steps, 2)
-
-    def fit(self, length: int) -> int:
-        """Return the smallest number of steps that holds `length`."""
-        return self.steps[np.searchsorted(self.steps, length)]
-
-    def order(self, lengths: np.ndarray) -> np.ndarray:
-        """Return the order [N] of captions by the numbers of steps that they need."""
-        return np.argsort(np.searchsorted(self.steps, lengths), kind="stable")
+def order_by_steps(buckets: Sequence[int], lengths: np.ndarray) -> np.ndarray:
+    """Return the order [N] of captions by the numbers of steps that they need."""
+    return np.argsort(np.searchsorted(buckets, lengths), kind="stable")
 
 
 def training_batches(
-    config: ConfigDict, split: Split, buckets: Buckets, start_step: int, packed: bool
+    config: ConfigDict, split: Split, start_step: int, packed: bool
 ) -> Iterator[dict]:
     """Yield batches of "image" [B, D], "tokens" ([B, T], ...) and "length" [B].
 
@@ -120,7 +108,6 @@ def training_batches(
     Args:
       config: the config of the run.
       split: the training set.
-      buckets: the numbers of steps.
       start_step: number of the first batch.
       packed: cut the tokens by `pack`.
     """
@@ -130,7 +117,7 @@ def training_batches(
     def add_captions(rows, draws):
         forget_pages(columns["image"])
         numbers = choose_captions(captions.starts, rows["row"], draws)
-        tokens, length = captions.take(numbers, buckets.steps[-1])
+        tokens, length = captions.take(numbers, config.buckets[-1])
         return {"image": rows["image"], "tokens": tokens, "length": length}
 
     # The row numbers travel with the images, since the transform needs them.
@@ -143,9 +130,9 @@ def training_batches(
             # The longest caption over all processes decides the number of steps.
             rows, draws = plan.rows(step), draws_of(plan, step)
             numbers = choose_captions(captions.starts, rows, draws)
-            steps = buckets.fit(captions.lengths[numbers].max())
+            steps = steps_for(config.buckets, captions.lengths[numbers].max())
             batch["tokens"] = (batch["tokens"][:, :steps],)
-            yield pack(batch, buckets.steps) if packed else batch
+            yield pack(batch, config.buckets) if packed else batch
 
 
 def choose_captions(
@@ -205,7 +192,7 @@ def pack(batch: dict, buckets: Sequence[int]) -> dict:
 
 
 def caption_batches(
-    split: Split, count: int, batch_size: int, buckets: Buckets
+    split: Split, count: int, batch_size: int, buckets: Sequence[int]
 ) -> Iterator[dict]:
     """Yield batches of the captions of the first `count` images, for evaluation.
 
@@ -215,16 +202,16 @@ def caption_batches(
       split: the split.
       count: number of images.
       batch_size: captions in a batch.
-      buckets: the numbers of steps.
+      buckets: the numbers of steps to which captions are padded.
     """
     lengths = split.captions.lengths[: split.captions.starts[count]]
     rows = eval_batches(
         {"row": np.arange(len(lengths))},
         batch_size,
-        order=buckets.order(lengths),
+        order=order_by_steps(buckets, lengths),
         process=(0, 1),
     )
     for batch in rows:
-        steps = buckets.fit(lengths[batch["index"]].max())
+        steps = steps_for(buckets, lengths[batch["index"]].max())
         tokens, length = split.captions.take(batch.pop("row"), steps)
         yield batch | {"tokens": (tokens,), "length": length}

@@ -1,11 +1,11 @@
 """The images and captions of a split in the joint space."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from lnrepro.data.batches import eval_batches
 from lnrepro.data.ragged import forget_pages
 
-from .data import Buckets, Split, caption_batches
+from .data import Split, caption_batches
 from .retrieval import Embeddings
 
 
@@ -17,7 +17,7 @@ def embed(
     count: int,
     *,
     batch_size: int,
-    buckets: Buckets,
+    buckets: Sequence[int],
 ) -> Embeddings:
     """Embed the first images of a split and their captions.
 
@@ -28,7 +28,7 @@ def embed(
       split: the split.
       count: number of images.
       batch_size: images or captions in a batch.
-      buckets: the numbers of steps.
+      buckets: the numbers of steps to which captions are padded.
     """
     # Every process of a multi-process run gets all of them.
     batches = eval_batches(

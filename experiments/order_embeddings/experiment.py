@@ -6,12 +6,13 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
+from lnrepro.checks import check_ascending
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment, drawn
 
 from . import evaluate as evaluations
 from . import retrieval
-from .data import Buckets, open_split, training_batches
+from .data import open_split, training_batches
 from .model import Encoders
 from .pictures import retrievals
 from .ranking import ERRORS, matching_errors, ranking_loss
@@ -44,14 +45,15 @@ def make(config: ConfigDict) -> Experiment:
     """
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]
-    buckets = Buckets(config)
+    # A caption has at least a word and the end token.
+    check_ascending("config.buckets", config.buckets, 2)
     packed = config.packed and jax.device_count() == 1
     embed = partial(
         evaluations.embed,
         evaluation.rows_of_examples(encoders.captions),
         evaluation.rows_of_examples(encoders.images),
         batch_size=config.eval_batch_size,
-        buckets=buckets,
+        buckets=config.buckets,
     )
 
     def init(key):
@@ -71,7 +73,7 @@ def make(config: ConfigDict) -> Experiment:
 
     def batches(start_step):
         split = open_split(config, "train")
-        return training_batches(config, split, buckets, start_step, packed)
+        return training_batches(config, split, start_step, packed)
 
     def evaluate(vars, name):
         if name == "final":

@@ -19,7 +19,7 @@ from lnrepro.engine.loaded_run import LoadedRun, logger
 from lnrepro.errors import UserError
 
 from .captions import UNKNOWN
-from .data import Buckets
+from .data import order_by_steps, steps_for
 from .model import Encoders
 from .ranking import ERRORS
 from .retrieval import error_matrix
@@ -55,8 +55,8 @@ class Model(LoadedRun):
         tokens = [self.vocabulary.encode(self._words(text)) for text in texts]
         unknown = sum(int((found == UNKNOWN).sum()) for found in tokens)
         self.log_unknown(unknown, sum(map(len, tokens)))
-        buckets = Buckets(self.config)
-        longest = buckets.steps[-1]
+        buckets = self.config.buckets
+        longest = buckets[-1]
         examples = []
         for i, found in enumerate(tokens):
             if not len(found):
@@ -70,7 +70,7 @@ class Model(LoadedRun):
         batches = eval_batches(
             examples,
             self.config.eval_batch_size,
-            order=buckets.order(lengths),
+            order=order_by_steps(buckets, lengths),
             pad={"tokens": longest},
         )
         cut = (_cut(batch, buckets) for batch in batches)
@@ -154,5 +154,5 @@ class Model(LoadedRun):
 def _cut(batch, buckets):
     """Cut the tokens of a batch down to the steps of its longest caption."""
     length = batch["tokens_length"]
-    tokens = batch["tokens"][:, : buckets.fit(length.max())]
+    tokens = batch["tokens"][:, : steps_for(buckets, length.max())]
     return batch | {"tokens": (tokens,), "length": length}

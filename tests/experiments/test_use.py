@@ -21,7 +21,7 @@ from experiments.attentive_reader import data as reader_data
 from experiments.attentive_reader import evaluate as reader_evaluate
 from experiments.attentive_reader.model import Reader
 from experiments.order_embeddings import evaluate as order_evaluate
-from experiments.order_embeddings.data import Buckets, open_split
+from experiments.order_embeddings.data import open_split
 from experiments.order_embeddings.model import Encoders
 from lnrepro import data
 from lnrepro.data.text import Vocabulary
@@ -101,7 +101,7 @@ def test_embeddings_are_those_of_the_evaluation(data_dir, tmp_path, caplog):
         split,
         8,
         batch_size=8,
-        buckets=Buckets(config),
+        buckets=config.buckets,
     )
     facts = data.open_set(config.data.name, data_dir).facts
     words = Vocabulary([*facts["words"], *facts["dev_words"]])
