@@ -6,10 +6,14 @@ from lnrepro import data
 from lnrepro.data.set_folder import SetFolder
 
 
-def open_set(config: ConfigDict) -> SetFolder:
-    """Open the data set `config.data.name`.
+def open_set(config: ConfigDict, name: str | None = None) -> SetFolder:
+    """Open a data set.
+
+    Args:
+      config: `data.dir` is the folder of all sets.
+      name: the set. Default: `config.data.name`.
 
     Raises:
       DataError: it is missing or damaged.
     """
-    return data.open_set(config.data.name, config.data.dir)
+    return data.open_set(name or config.data.name, config.data.dir)

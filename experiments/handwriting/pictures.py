@@ -166,13 +166,14 @@ def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
     """
     figure, axes = _figure(strokes, below=ROW_HEIGHT * len(text))
     x = np.concatenate(strokes)[-len(phi) :, 0]
+    phi = phi[-len(x) :]
     place, character = np.meshgrid(x, np.arange(len(text)), indexing="ij")
     # The largest weights are drawn last, and so are seen.
-    order = np.argsort(phi[-len(x) :], axis=None)
+    order = np.argsort(phi, axis=None)
     axes.scatter(
         place.ravel()[order],
         character.ravel()[order],
-        c=phi[-len(x) :].ravel()[order],
+        c=phi.ravel()[order],
         cmap="Greys",
         vmin=0,
         vmax=1,

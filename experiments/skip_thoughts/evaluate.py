@@ -14,7 +14,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.readers.sentences import LABELLED_COLUMNS, PAIR_COLUMNS
 from lnrepro.data.text import Vocabulary, as_texts
@@ -51,7 +50,7 @@ def is_pairs(name: str, config: ConfigDict) -> bool:
     Raises:
       DataError: there is no such set.
     """
-    return data.open_set(name, config.data.dir).format in PAIRS
+    return open_set(config, name).format in PAIRS
 
 
 def metrics_of(name: str, config: ConfigDict) -> tuple[str, ...]:
@@ -60,7 +59,7 @@ def metrics_of(name: str, config: ConfigDict) -> tuple[str, ...]:
     Raises:
       DataError: there is no such set, or it does not fit its task.
     """
-    opened = data.open_set(name, config.data.dir)
+    opened = open_set(config, name)
     options = config.transfer
     try:
         if is_pairs(name, config):
@@ -159,14 +158,14 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
 
 
 def _labelled(name: str, config: ConfigDict) -> tuple[list[str], np.ndarray]:
-    columns: Any = data.open_columns(name, "sentences", config.data.dir)
+    columns: Any = open_set(config, name).columns("sentences")
     return as_texts(columns["text"]), np.array(columns["label"])
 
 
 def _related(
     name: str, part: str, config: ConfigDict
 ) -> tuple[list[str], list[str], np.ndarray]:
-    columns: Any = data.open_columns(name, part, config.data.dir)
+    columns: Any = open_set(config, name).columns(part)
     return as_texts(columns["a"]), as_texts(columns["b"]), np.array(columns["score"])
 
 

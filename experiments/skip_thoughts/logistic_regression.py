@@ -40,13 +40,11 @@ class Folds(NamedTuple):
       order: [N], the shuffled order of the rows that the masks refer to.
       train: [N, K], the rows that a problem is trained on.
       test: [N, K], the rows that it is tested on.
-      outer: number of outer folds.
     """
 
     order: np.ndarray
     train: np.ndarray
     test: np.ndarray
-    outer: int
 
 
 class Result(NamedTuple):
@@ -83,7 +81,7 @@ def folds(count: int, outer: int, seed: int) -> Folds:
     for k, fold in enumerate(problems):
         for mask, rows in zip(masks, fold, strict=True):
             mask[rows, k] = True
-    return Folds(order, *masks, outer)
+    return Folds(order, *masks)
 
 
 def _folds_of(rows: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
