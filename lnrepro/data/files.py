@@ -163,8 +163,9 @@ def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes | N
                 start = posixpath.dirname(path) if found.issym() else ""
                 path = posixpath.normpath(posixpath.join(start, found.linkname))
                 found = by_path.get(path)
-            is_wanted = found and member.name.lower().endswith(suffix)
-            file = tar.extractfile(found) if is_wanted and found.isreg() else None
+            file = None
+            if found and found.isreg() and member.name.lower().endswith(suffix):
+                file = tar.extractfile(found)
             if not member.isdir():
                 yield member.name, file and file.read()
 

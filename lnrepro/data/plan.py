@@ -23,24 +23,30 @@ class BatchPlan(Protocol):
     @property
     def size(self) -> int:
         """Number of examples N."""
+        ...
 
     @property
     def batch_size(self) -> int:
         """Number of examples B in a batch."""
+        ...
 
     @property
     def seed(self) -> int:
         """Any integer."""
+        ...
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """Lengths to pad to, in ascending order; none where nothing is padded."""
+        ...
 
     def rows(self, k: int) -> np.ndarray:
         """Return the rows of batch k [B]."""
+        ...
 
     def length(self, k: int) -> int | None:
         """Return the bucket length T of batch k; None without buckets."""
+        ...
 
 
 def draws_of(plan: BatchPlan, k: int) -> np.ndarray:
