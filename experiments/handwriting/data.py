@@ -31,14 +31,13 @@ class Lines(Sequence):
 
         Args:
           columns: "strokes", [t, 3] integers for each line, and "text", [u].
-          facts: "symbols", and "mean" and "std" of the training set's offsets.
+          facts: "mean" and "std" of the training set's offsets.
           length: steps of a line; those beyond are cut off. None keeps all.
         """
         self.strokes = columns["strokes"]
         self.texts = columns["text"]
         # Statistics of the training set are facts of the data set, the same for all
         # splits.
-        self.symbols = facts["symbols"]
         self.mean = np.array(facts["mean"], np.float32)
         self.std = np.array(facts["std"], np.float32)
         self.length = length
@@ -64,13 +63,6 @@ class Lines(Sequence):
         steps = np.array(steps, np.float64)
         steps[..., :2] = steps[..., :2] * self.std + self.mean
         return steps
-
-    def text(self, i: int) -> str:
-        """Return the text of line i, with U+FFFD for a character that is no symbol."""
-        characters = [
-            self.symbols[k] if k else "\N{REPLACEMENT CHARACTER}" for k in self.texts[i]
-        ]
-        return "".join(characters)
 
 
 def open_lines(config: ConfigDict, split: str) -> Lines:

@@ -256,7 +256,7 @@ def test_one_step_at_a_time_is_the_whole_sequence(trained):
 def test_strokes_with_decimals_are_not_changed_in_place():
     raw = np.array([[0.5, -1.25, 1.0]], np.float32)
     raw.flags.writeable = False
-    facts = {"mean": [0.5, 0.75], "std": [1.0, 2.0], "symbols": []}
+    facts = {"mean": [0.5, 0.75], "std": [1.0, 2.0]}
     lines = Lines({"strokes": [raw], "text": [[]]}, facts)
     np.testing.assert_array_equal(lines[0]["steps"], [[0, -1, 1]])
 

@@ -41,20 +41,14 @@ def test_a_line_becomes_a_picture_of_itself(real_data):
         "strokes": [iam.offsets(line)],
         "text": [handwriting.encode(TEXTS[0])],
     }
-    lines = Lines(
-        columns,
-        {
-            "symbols": list(handwriting.SYMBOLS),
-            "mean": [8.18, 0.11],
-            "std": [41.95, 37.12],
-        },
-    )
+    lines = Lines(columns, {"mean": [8.18, 0.11], "std": [41.95, 37.12]})
     strokes = writing.strokes_of(lines.denormalise(lines[0]["steps"]))
     assert len(strokes) == line[:, 2].sum()
     np.testing.assert_allclose(
         np.concatenate(strokes), line[:, :2] - line[0, :2], atol=0.2
     )
-    assert lines.text(0) == TEXTS[0]
+    text = [handwriting.SYMBOLS[number] for number in lines[0]["text"]]
+    assert "".join(text) == TEXTS[0]
 
 
 @pytest.mark.slow
