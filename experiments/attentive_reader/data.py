@@ -4,6 +4,7 @@ Shape letters: N questions, B batch, T words of the longest passage of a batch, 
 of its longest question.
 """
 
+import math
 from collections.abc import Iterator
 
 import jax
@@ -154,32 +155,32 @@ class Shapes:
           config: `data.passage_buckets` and `data.question_buckets` are the grid.
           columns: the questions.
         """
-        self.lengths = [columns[name].lengths for name in TEXTS]
-        self.grid = [config.data[f"{name}_buckets"] for name in TEXTS]
+        self.lengths = {name: columns[name].lengths for name in TEXTS}
+        self.grid = {name: config.data[f"{name}_buckets"] for name in TEXTS}
         passage, question = (
-            np.searchsorted(buckets, lengths)
-            for buckets, lengths in zip(self.grid, self.lengths, strict=True)
+            np.searchsorted(self.grid[name], self.lengths[name]) for name in TEXTS
         )
         # Number of the bucket [N], sorted by passage and then by question.
-        self.bucket = passage * len(self.grid[1]) + question
+        self.bucket = passage * len(self.grid["question"]) + question
 
-    def shape(self, rows: np.ndarray) -> tuple[int, int]:
-        """Return (T, S) of a batch of these rows."""
-        fit = []
-        for buckets, lengths in zip(self.grid, self.lengths, strict=True):
-            longest = lengths[rows].max()
-            fit.append(int(buckets[np.searchsorted(buckets, longest)]))
-        return tuple(fit)
+    def cut(self, batch: Batch, rows: np.ndarray) -> Batch:
+        """Cut the padding down to the shape (T, S) of a batch of these rows."""
+        texts = {}
+        for name, buckets in self.grid.items():
+            longest = self.lengths[name][rows].max()
+            steps = buckets[np.searchsorted(buckets, longest)]
+            texts[name] = batch[name][:, :steps]
+        return batch | texts
 
     def largest(self) -> dict[str, int]:
         """Return the largest (T, S) by the name of the text."""
-        return {name: grid[-1] for name, grid in zip(TEXTS, self.grid, strict=True)}
+        return {name: buckets[-1] for name, buckets in self.grid.items()}
 
     def plan(self, config: ConfigDict) -> Plan:
         """Return the plan of batches of questions from the same bucket."""
         # `Plan` sorts by bucket length. Here the number of the bucket takes its place,
         # which groups questions in the same way.
-        buckets = tuple(range(len(self.grid[0]) * len(self.grid[1])))
+        buckets = tuple(range(math.prod(map(len, self.grid.values()))))
         return Plan(
             len(self.bucket),
             config.batch_size,
@@ -209,7 +210,7 @@ def training_batches(
         # The stream pads to the largest shape. The shape of a batch follows from its
         # rows of all processes.
         for step, batch in enumerate(stream, start_step):
-            yield _cut(batch, shapes.shape(plan.rows(step)))
+            yield shapes.cut(batch, plan.rows(step))
 
 
 def evaluation_batches(config: ConfigDict, columns: Columns) -> Iterator[Batch]:
@@ -227,13 +228,4 @@ def evaluation_batches(config: ConfigDict, columns: Columns) -> Iterator[Batch]:
     pad = shapes.largest()
     with eval_batches(columns, size, order=order, pad=pad) as stream:
         for k, batch in enumerate(stream):
-            rows = order[k * size : (k + 1) * size]
-            yield _cut(batch, shapes.shape(rows))
-
-
-def _cut(batch: Batch, shape: tuple[int, int]) -> Batch:
-    """Cut the padding of the texts down to a shape (T, S)."""
-    texts = {
-        name: batch[name][:, :length] for name, length in zip(TEXTS, shape, strict=True)
-    }
-    return batch | texts
+            yield shapes.cut(batch, order[k * size : (k + 1) * size])
