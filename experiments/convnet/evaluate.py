@@ -7,7 +7,6 @@ Shape letters: B batch, H height, W width, C channels.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +15,11 @@ import numpy as np
 Array = jax.Array | np.ndarray
 
 
-class Maps(NamedTuple):
-    """Statistics of each unit [H, W, C] of one convolution.
-
-    Attributes:
-      active: fraction of images in which the ReLU of the unit is active.
-      input_std: standard deviation of the summed input over the images.
-      normalised_std: the same after the norm; None without a norm.
-    """
-
-    active: np.ndarray
-    input_std: np.ndarray
-    normalised_std: np.ndarray | None
-
-
-# The names of the fields of `Maps` in metrics.
-NAMES = Maps("on", "std", "normalised std")
+# Statistics of each unit [H, W, C] of one convolution, by their names in metrics:
+#   on              fraction of images in which the ReLU of the unit is active
+#   std             standard deviation of the summed input over the images
+#   normalised std  the same after the norm; only where there is a norm
+Maps = dict[str, np.ndarray]
 
 
 def batch_moments(inputs: Array, normalised: Array, mask: Array) -> Array:
@@ -69,7 +57,8 @@ def unit_statistics(moments: Array, norm: str) -> Maps:
     means = moments[1:] / moments[0]
     # With sums in float32, rounding can make a variance negative.
     stds = np.sqrt(np.maximum(means[3:] - means[1:3] ** 2, 0.0))
-    return Maps(means[0], stds[0], None if norm == "none" else stds[1])
+    maps = {"on": means[0], "std": stds[0]}
+    return maps if norm == "none" else maps | {"normalised std": stds[1]}
 
 
 def border(height: int, width: int) -> np.ndarray:
@@ -96,16 +85,14 @@ def border_metrics(layers: Sequence[Maps]) -> dict[str, float]:
       layers: the statistics of each convolution.
 
     Returns:
-      {"convN STATISTIC WHERE": mean}, with N from 1, a name of `NAMES`, and WHERE
+      {"convN STATISTIC WHERE": mean}, with N from 1, a name of `Maps`, and WHERE
       "border" or "rest". A layer without a position away from the border has no "rest".
     """
     metrics = {}
     for n, maps in enumerate(layers, 1):
         # [H, W]; indexing with it takes all channels of these positions.
-        near = border(*maps.active.shape[:2])
-        for name, values in zip(NAMES, maps, strict=True):
-            if values is None:
-                continue
+        near = border(*maps["on"].shape[:2])
+        for name, values in maps.items():
             rest = values[~near]
             metrics[f"conv{n} {name} border"] = float(values[near].mean())
             if rest.size:
