@@ -148,6 +148,7 @@ def test_labelled_sentences_are_read_without_end_token_and_pairs_with(monkeypatc
     monkeypatch.setattr(
         logistic_regression, "nested_cross_validation", lambda *_: accuracy
     )
+    monkeypatch.setattr(transfer, "is_pairs", lambda name, config: name == "sick")
     monkeypatch.setattr(transfer, "_labelled", lambda *_: (["a", "b"], np.ones(2)))
     found = transfer.transfer(encode, "mr", config)
     assert found == {"accuracy": 85.0, "accuracy_std": 5.0}
