@@ -21,7 +21,7 @@ counts padding in the statistics; ours does not. `:gutenberg` has the paper's si
 novels.
 
 The default: 4,000 generated stories of about 56 words (`news_stories`), D = H = 64,
-Adam 1e-3, 5,000 steps. It guesses for 1,000 to 2,000 steps and then learns. Always
+Adam 1e-3, 5,000 steps. It guesses for 1,000 to 2,500 steps and then learns. Always
 naming the most frequent entity of the story has an error of 0.86.
 artifacts/attention.png shows which words it looked at.
 """
@@ -139,9 +139,9 @@ SMOKE = {
 EXPECTED = Expected(
     "valid/error",
     "min",
-    0.2,
+    0.5,
     seconds=163,
-    measured=(0.0, 0.058),
+    measured=(0.0, 0.258),
     shuffled=0.91,
     quarter=0.84,
 )
