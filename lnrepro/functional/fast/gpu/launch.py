@@ -25,7 +25,6 @@ from jax.sharding import PartitionSpec as P
 from lnrepro.functional.fast import fission, kernels
 from lnrepro.functional.fast.gpu import kernel as layout
 from lnrepro.functional.fast.gpu import nvrtc, partition
-from lnrepro.functional.fast.gpu.kernel import Kernel
 from lnrepro.functional.fast.gpu.program import trace
 
 # Tests add "cpu".
@@ -83,7 +82,7 @@ class Loop:
         """Name it in a jaxpr."""
         return f"Loop(units={self.program.units})"
 
-    def kernel(self, rows: int, groups: int = 1) -> Kernel:
+    def kernel(self, rows: int, groups: int = 1) -> layout.Kernel:
         """Return the kernel of so many groups of rows."""
         steps = self.parts.steps
         found = layout.candidates(self.program, rows, steps, groups)
@@ -305,7 +304,7 @@ def _on_devices(loop, rows, groups, own, *arguments):
     )
 
 
-def call(kernel: Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
+def call(kernel: layout.Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     """Run a kernel in an XLA program for a GPU; return its results."""
     sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), 1)
     sizes |= {"grid_x": kernel.blocks, "block_x": kernel.threads}
