@@ -56,7 +56,16 @@ EMBEDDED = {
 }
 SMALL = {"epochs": 3.0}
 SMOKE = {"model": {"channels": (4, 8)}, "batch_size": 64, "epochs": 2.0}
-EXPECTED = Expected("test/error", "min", 0.1, seconds=8)
+# The test error of a quarter of the steps is almost as low.
+EXPECTED = Expected(
+    "train/nll",
+    "min",
+    0.05,
+    seconds=8,
+    measured=(0.0094, 0.0131),
+    shuffled=1.79,
+    quarter=0.155,
+)
 VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),

@@ -226,7 +226,7 @@ def test_a_run_is_checked_by_the_config_of_its_default(command, one_device):
     flags += ("--config=configs/mnist.py", "--config.epochs=2.0")
     code, out, err = command(*flags, *run)
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert ": fail: test/error is " in err
+    assert ": fail: train/nll is " in err
 
 
 def test_devices_cannot_be_split_where_jax_is_in_use(command, tmp_path):
