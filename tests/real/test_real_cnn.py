@@ -102,7 +102,12 @@ def test_questions_over_novels(real_data, tmp_path):
     shapes = questions.Shapes(config, columns)
     plan = shapes.plan(config)
     batches = [plan.rows(k) for k in range(plan.steps_per_epoch)]
-    used = [shapes.shape(rows) for rows in batches]
+    empty = {name: np.empty((1, size)) for name, size in shapes.largest().items()}
+    used = [
+        tuple(text.shape[1] for text in shapes.cut(empty, rows).values())
+        for rows in batches
+    ]
     assert len(set(used)) <= 28
-    words = sum(lengths[rows].sum() for rows in batches for lengths in shapes.lengths)
+    lengths = shapes.lengths.values()
+    words = sum(of_text[rows].sum() for rows in batches for of_text in lengths)
     assert words > 0.85 * plan.batch_size * np.sum(used)
