@@ -39,6 +39,7 @@ from lnrepro.functional import (
 from lnrepro.functional.fast import kept
 from lnrepro.functional.fast.gpu import driver, fit, launch, nvrtc, text
 from lnrepro.functional.fast.gpu import kernel as layout
+from lnrepro.functional.fast.kernels import watched
 from tests.functional import gpu_programs
 from tests.functional.programs import gradients_and_result, same, shifted
 from tests.refused import refused
@@ -721,6 +722,11 @@ def test_it_is_said_what_a_cell_runs_as(hopper):
 def test_a_run_records_the_layout_of_its_kernels(hopper):
     params, x, _ = problem(LSTM)
     traced = jax.jit(lambda: unroll(LSTM, params, x, options=KERNEL).outputs).trace()
+    # As a measurement does, of which most layouts are not taken.
+    with provenance.watched_kernels() as seen, watched():
+        traced.lower(lowering_platforms=("cuda",))
+    assert seen == []
+    jax.clear_caches()  # It would not be lowered again.
     with provenance.watched_kernels() as seen:
         traced.lower(lowering_platforms=("cuda",))
     (words,) = seen

@@ -67,8 +67,9 @@ def note(words: str) -> None:
 
 
 def note_layout(words: str) -> None:
-    """Log the layout of a kernel."""
-    logger.info(f"{KERNEL}: {words}")
+    """Log the layout of a kernel. Who watches compiles kernels that are not taken."""
+    if _seen.get() is None:
+        logger.info(f"{KERNEL}: {words}")
 
 
 def note_layouts(count: int) -> None:
