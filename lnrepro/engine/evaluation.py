@@ -56,7 +56,7 @@ def mean_over_examples(
             found.append(sums(vars, distribute.like(vars, batch)))
             # Some batches are dispatched ahead, so that the devices do not wait for the
             # host. With all of them, the answer to a signal would take long.
-            jax.block_until_ready(found[:-AHEAD][-1:])
+            jax.block_until_ready(found[-AHEAD - 1 : -AHEAD])
         count = sum(float(rows) for _, rows in found)
         if not count:
             raise ValueError(

@@ -53,7 +53,9 @@ def draw(path: pathlib.Path) -> None:
                     rows[s][key]["ms"] / rows[s][UNIT]["ms"] if key in rows[s] else 0
                     for s in SHAPES
                 ]
-                places = [k + (i - 1.5) * width for k in range(len(SHAPES))]
+                places = [
+                    k + (i - (len(BARS) - 1) / 2) * width for k in range(len(SHAPES))
+                ]
                 look = {"color": colour, "hatch": hatch, "edgecolor": "white"}
                 ax.bar(places, ratios, width, label=label, linewidth=0, **look)
             ax.axhline(1, color="black", linewidth=0.8, linestyle="--")
