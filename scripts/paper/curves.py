@@ -32,7 +32,7 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
     subplots = []
     for protocol, own in protocols.by_protocol(runs).items():
         for panel in figure.panels:
-            title = ", ".join(filter(None, (panel.title, protocol)))
+            title = ", ".join(filter(None, (panel.title, protocol.replace("_", " "))))
             lines = []
             for metric in panel.metrics:
                 lines += _lines(own, figure, panel._replace(title=title), metric)
