@@ -187,5 +187,6 @@ FIGURES = {
         norms=_THREE,
         xlabel="epochs",
         by_epoch=True,
+        columns=2,
     ),
 }

@@ -14,8 +14,8 @@ from matplotlib.ticker import EngFormatter
 
 from scripts.paper.style import HEIGHT_OF_PANEL, STYLE, WIDTH
 
-# Number of letters of the caption, and of the legend, that fit into a line.
-LETTERS, LEGEND_LETTERS = 150, 125
+# Number of letters of the caption that fit into a line.
+LETTERS = 150
 
 
 class Line(NamedTuple):
@@ -89,12 +89,23 @@ def draw(
         for ax in axes.flat[: len(subplots)]:
             handles, labels = ax.get_legend_handles_labels()
             by_label |= dict(zip(labels, handles, strict=True))
-        longest = max(map(len, by_label), default=1)
-        fits = max(1, int(LEGEND_LETTERS * size[0] / WIDTH) // (longest + 5))
-        legend = {"loc": "outside upper center", "ncols": min(fits, len(by_label) or 1)}
-        fig.legend(by_label.values(), by_label.keys(), **legend)
+        _add_legend(fig, by_label)
         fig.supxlabel(textwrap.fill(caption, letters), fontsize=7)
         save(fig, stem)
+
+
+def _add_legend(fig, by_label):
+    """Draw {label: line} above the panels, with as many columns as fit."""
+    for columns in range(len(by_label), 0, -1):
+        legend = fig.legend(
+            by_label.values(),
+            by_label.keys(),
+            loc="outside upper center",
+            ncols=columns,
+        )
+        if columns == 1 or legend.get_window_extent().width <= fig.bbox.width:
+            return
+        legend.remove()
 
 
 def save(fig: plt.Figure, stem: pathlib.Path) -> None:

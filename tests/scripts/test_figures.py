@@ -175,6 +175,17 @@ def test_axes_have_units_and_norms_have_looks_of_their_own():
             assert re.search(r"\((%|nats.*)\)|x 100$", panel.ylabel)
 
 
+@pytest.mark.parametrize("letters", [4, 40])
+def test_the_legend_lies_inside_of_the_picture(tmp_path, letters):
+    x = np.arange(2.0)
+    lines = [plot.Line(f"{i}" + "m" * letters, x, x, x, x, None) for i in range(5)]
+    with mock.patch.object(plot.plt, "close") as close:
+        plot.draw([plot.Subplot(lines, {}, {})] * 2, tmp_path / "figure")
+    figure = close.call_args.args[0]
+    legend = figure.legends[0].get_window_extent()
+    assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+
+
 def test_any_metric_of_any_experiment_is_drawn(tmp_path):
     """Norms are compared at equal settings; numbers are those of the definition."""
     metric, none, rms = "valid/accuracy", [0.1, 0.2, 0.3, 0.4], [0.2, 0.5, 0.6, 0.7]
