@@ -101,7 +101,7 @@ def test_each_protocol_has_panels_of_its_own(tmp_path):
     drawn = {}
     for panel in curves.of_figure(FIGURES[4], runs):
         drawn[panel.settings["title"]] = [line.y[0] for line in panel.lines]
-    assert drawn == {"tuned": [3e-3, 3e-3], "same_rate": [1e-3, 1e-3]}
+    assert drawn == {"tuned": [3e-3, 3e-3], "same rate": [1e-3, 1e-3]}
     assert "Runs of neither protocol are not drawn" in curves.caption(FIGURES[4], runs)
 
 
