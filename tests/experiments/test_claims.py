@@ -30,7 +30,7 @@ def trained(home, config, norm, seed, *flags):
     return last
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_layer_norm_generalises_better_on_digits(tmp_path):
     """Figure 6: test NLL 0.286, 0.300, 0.275 without, 0.252, 0.263, 0.242 with it."""
     for seed in range(3):
@@ -39,7 +39,7 @@ def test_layer_norm_generalises_better_on_digits(tmp_path):
         assert layer["train/nll"] < none["train/nll"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_layer_norm_trains_draw_faster(tmp_path):
     """Figure 4: after 400 steps 201 nats without, 149 with it; other seeds agree."""
     metric = "test/bound_binarized_digits"
