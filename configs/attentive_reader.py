@@ -117,8 +117,8 @@ STORIES = {
 }
 # Only the default.
 EMBEDDED = {
-    # With b2 at 0.999, some seeds take twice as many steps until they read.
-    "optimizer": {"learning_rate": 2e-3, "b2": 0.99, "decay": "cosine"},
+    # With b2 at 0.999, seed 8 has an error of 0.63 after 2,500 steps.
+    "optimizer": {"learning_rate": 2e-3, "b2": 0.95, "decay": "cosine"},
     "steps": 2000,
     "log_every": 50,
     "save_every": 250,
