@@ -142,7 +142,7 @@ EXPECTED = Expected(
     "valid/error",
     "min",
     0.5,
-    seconds=80,
+    seconds=92,
     measured=(0.0, 0.278),
     shuffled=0.91,
     quarter=0.893,
