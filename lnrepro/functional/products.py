@@ -201,9 +201,9 @@ def multiply(v: jax.Array, weight: jax.Array, is_wide: bool = False) -> jax.Arra
         parts = jax.sharding.reshard(parts, spec)
     # With K gates the blocks of a gate stand side by side, as jnp.split wants them.
     by_block = "...gd,gdn->...gn" if weight.ndim == 3 else "...gd,gdku->...kgu"
-    if is_wide and jax.default_backend() == "cpu":
-        # With jax 0.12, XLA has no such products of bfloat16 on a CPU. In float32 they
-        # are the same numbers.
+    if is_wide and "cpu" in (platform.current(), jax.default_backend()):
+        # With jax 0.12, XLA has no such products of bfloat16 on a CPU, for which the
+        # process of a GPU may trace too. In float32 they are the same numbers.
         parts, weight = parts.astype(dtype), weight.astype(dtype)
     y = jnp.einsum(by_block, parts, weight, preferred_element_type=dtype)
     y = gather_from(y, v.ndim - 1)

@@ -25,12 +25,14 @@ from lnrepro.functional import (
     LSTMCell,
     ScanOptions,
     SimpleCell,
+    products,
     stack,
     step,
     unroll,
     variational_dropout,
     zoneout,
 )
+from lnrepro.functional.fast.platform import tracing_for
 from tests.functional import programs
 from tests.functional.programs import norms_of, problem, run, same
 from tests.precisions import narrow_operations
@@ -191,6 +193,21 @@ def error_of_a_thousand_steps(name, platform, excess, seed=0):
     found = carry(params, x)
     with jax.enable_x64(True):
         return error(found, carry(*as_dtype((params, x), jnp.float64)))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("form", ["cpu", "gpu"])
+def test_products_over_blocks_for_a_cpu_are_float32(form, backend, monkeypatch):
+    """XLA has none of bfloat16 there, wherever the program is traced."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    v, weight = jnp.ones((2, 8), jnp.bfloat16), jnp.ones((2, 4, 3), jnp.bfloat16)
+    with tracing_for(form):
+        traced = jax.make_jaxpr(lambda *a: products.multiply(*a, is_wide=True))
+        (product,) = (
+            e for e in traced(v, weight).eqns if e.primitive.name == "dot_general"
+        )
+    (dtype,) = {a.aval.dtype for a in product.invars}
+    assert (dtype == jnp.float32) == ("cpu" in (form, backend))
 
 
 @pytest.mark.parametrize(
