@@ -117,7 +117,7 @@ STORIES = {
 }
 # Only the default.
 EMBEDDED = {
-    # With b2 at 0.999, seed 8 has an error of 0.63 after 2,500 steps.
+    # With b2 at 0.99, seed 0 ends at an error of 0.75 in place of 0.005.
     "optimizer": {"learning_rate": 2e-3, "b2": 0.95, "decay": "cosine"},
     "steps": 2000,
     "log_every": 50,
