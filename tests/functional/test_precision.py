@@ -196,18 +196,18 @@ def error_of_a_thousand_steps(name, platform, excess, seed=0):
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-@pytest.mark.parametrize("form", ["cpu", "gpu"])
-def test_products_over_blocks_for_a_cpu_are_float32(form, backend, monkeypatch):
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_products_over_blocks_for_a_cpu_are_float32(target, backend, monkeypatch):
     """XLA has none of bfloat16 there, wherever the program is traced."""
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     v, weight = jnp.ones((2, 8), jnp.bfloat16), jnp.ones((2, 4, 3), jnp.bfloat16)
-    with tracing_for(form):
+    with tracing_for(target):
         traced = jax.make_jaxpr(lambda *a: products.multiply(*a, is_wide=True))
         (product,) = (
             e for e in traced(v, weight).eqns if e.primitive.name == "dot_general"
         )
     (dtype,) = {a.aval.dtype for a in product.invars}
-    assert (dtype == jnp.float32) == ("cpu" in (form, backend))
+    assert (dtype == jnp.float32) == ("cpu" in (target, backend))
 
 
 @pytest.mark.parametrize(
