@@ -18,6 +18,10 @@ from lnrepro.errors import UserError
 
 # The axis of the mesh.
 AXIS = "data"
+# By default, XLA orders a CPU's operations for concurrency. With jax 0.10, collectives
+# of a step on several devices then wait for each other, once in a few hundred calls,
+# until XLA aborts the process.
+ORDERED = {"xla_cpu_enable_concurrency_optimized_scheduler": False}
 
 
 class Placement(NamedTuple):
@@ -95,6 +99,7 @@ def _jit():
     replicated = NamedSharding(mesh, P())
     # Batches are [K, B, ...]. B is split.
     rows = NamedSharding(mesh, P(None, AXIS))
+    is_split_cpu = mesh.size > 1 and mesh.devices.flat[0].platform == "cpu"
 
     def compile(step):
         return jax.jit(
@@ -102,6 +107,7 @@ def _jit():
             donate_argnums=0,
             # XLA could choose another placement of the new state.
             out_shardings=replicated,
+            compiler_options=ORDERED if is_split_cpu else None,
         )
 
     return Placement(

@@ -28,10 +28,6 @@ SETTINGS = {
 }
 
 
-# XLA's CPU runtime seems to run a loop that sums over devices, and a gather beside it,
-# in another order on each device. They then wait for one another until it aborts the
-# process: docs/log.md, 2026-11-26.
-ON_ONE_DEVICE = (("handwriting", "calls"), ("skip_thoughts", "alone"))
 # Experiments whose batches differ in length, so that they take one step in a call.
 ONE_STEP = ("attentive_reader", "skip_thoughts")
 CASES = [
@@ -94,9 +90,6 @@ class Crashing:
 @pytest.mark.parametrize(("name", "setting"), CASES)
 def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
     config = config_of(name, **SETTINGS[setting])
-    if (name, setting) in ON_ONE_DEVICE:
-        first = jax.devices()[:1]
-        monkeypatch.setattr(jax, "devices", lambda *of: first)
     with jax.enable_x64(setting == "x64"), jax.debug_nans(setting == "debug_nans"):
         numbers = train.train(config, tmp_path / "whole")
         with monkeypatch.context() as m:
