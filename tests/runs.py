@@ -1,5 +1,6 @@
 """Runs of `python -m lnrepro.main` as a user starts them, in a process of their own."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -60,17 +61,33 @@ def run(home: pathlib.Path, *flags: str, **env: str) -> tuple[int, str, str]:
 
 
 def smoke_run(name: str, home: pathlib.Path, **changes: Any) -> pathlib.Path:
-    """Train a few steps of configs/NAME.py:smoke in home/run, in this process.
+    """Train a few steps of configs/NAME.py:smoke in home/run, on one device.
 
     Its data is prepared in home/data. Nothing is evaluated unless `changes` say so.
     """
+    # In a process of its own: on the four devices of this one, the collectives of
+    # skip-thoughts may wait for each other with jax 0.10, until XLA aborts the process.
+    flags = environment(home)["XLA_FLAGS"]
+    command = (
+        "import sys; from tests.runs import train_smoke; train_smoke(*sys.argv[1:])"
+    )
+    subprocess.run(
+        [sys.executable, "-c", command, name, str(home), json.dumps(changes)],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": flags},
+        check=True,
+    )
+    return home / "run"
+
+
+def train_smoke(name: str, home: str, changes: str) -> None:
+    """Train the run of `smoke_run`; `changes` are in JSON."""
     config = config_file.read(f"{ROOT}/configs/{name}.py:smoke")
-    config.data.dir = str(home / "data")
+    config.data.dir = f"{home}/data"
     config.steps, config.curves, config.best.metric = 3, (), None
     config.evals = dict.fromkeys(config.evals, "never")
-    config.update_from_flattened_dict(changes)
-    train(config, home / "run")
-    return home / "run"
+    config.update_from_flattened_dict(json.loads(changes))
+    train(config, pathlib.Path(home) / "run")
 
 
 def newest_state(workdir: pathlib.Path, kind: str = "last") -> dict[str, np.ndarray]:
