@@ -136,7 +136,8 @@ def _answered(answer):
 
 def _word(answer):
     seeds = answer.verdict.seeds
-    word = f"open, {seeds} seeds" if answer.p is None else answer.word
+    so_far = "1 seed" if seeds == 1 else f"{seeds} seeds"
+    word = f"open, {so_far}" if answer.p is None else answer.word
     return f"{word}, on proxy data" if seeds and answer.is_proxy else word
 
 
