@@ -99,7 +99,7 @@ EXPECTED = Expected(
     "min",
     -300.0,
     seconds=99,
-    measured=(-442.0, -404.9),
+    measured=(-445.9, -391.4),
     shuffled=232.0,
     quarter=-241.0,
 )
