@@ -16,6 +16,8 @@ from lnrepro.engine.train import train
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMOKE = "--config=configs/mnist.py:smoke"
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
+# Experiments whose batches differ in length, so that they take one step in a call.
+WITH_LENGTHS = ("attentive_reader", "skip_thoughts")
 
 
 # Programs that runs have compiled, and what matplotlib found out about fonts.
@@ -65,8 +67,9 @@ def smoke_run(name: str, home: pathlib.Path, **changes: Any) -> pathlib.Path:
 
     Its data is prepared in home/data. Nothing is evaluated unless `changes` say so.
     """
-    # In a process of its own: on the four devices of this one, the collectives of
-    # skip-thoughts may wait for each other with jax 0.10, until XLA aborts the process.
+    # In a process of its own, with the caches of this one: on the four devices of this
+    # one, the collectives of skip-thoughts may wait for each other with jax 0.10, until
+    # XLA aborts the process.
     flags = environment(home)["XLA_FLAGS"]
     command = (
         "import sys; from tests.runs import train_smoke; train_smoke(*sys.argv[1:])"

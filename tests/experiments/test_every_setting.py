@@ -17,7 +17,7 @@ from lnrepro.engine import config_file, experiment, train, train_step
 from lnrepro.errors import UserError
 from lnrepro.functional.fast.platform import tracing_for
 from tests.engine.toy import assert_same_bits, final_state
-from tests.runs import EXPERIMENTS, ROOT
+from tests.runs import EXPERIMENTS, ROOT, WITH_LENGTHS
 
 SETTINGS = {
     "alone": {},
@@ -27,9 +27,6 @@ SETTINGS = {
     "debug_nans": {},
 }
 
-
-# Experiments whose batches differ in length, so that they take one step in a call.
-ONE_STEP = ("attentive_reader", "skip_thoughts")
 CASES = [
     pytest.param(
         name,
@@ -37,7 +34,7 @@ CASES = [
         marks=() if name == "draw" else pytest.mark.nightly,
     )
     for name, setting in itertools.product(EXPERIMENTS, SETTINGS)
-    if setting != "calls" or name not in ONE_STEP
+    if setting != "calls" or name not in WITH_LENGTHS
 ]
 
 
@@ -126,7 +123,7 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_STEP)
+@pytest.mark.parametrize("name", WITH_LENGTHS)
 def test_batches_of_several_lengths_refuse_several_steps_in_a_call(tmp_path, name):
     config = config_of(name, steps_per_call=2)
     says = r"set (it|config.steps_per_call) to 1"

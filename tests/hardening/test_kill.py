@@ -19,7 +19,7 @@ from tests.hardening.processes import (
     start_run,
     wait_for,
 )
-from tests.runs import EXPERIMENTS, ROOT
+from tests.runs import EXPERIMENTS, ROOT, WITH_LENGTHS
 
 STEPS, EVAL_EVERY = 30, 6
 
@@ -65,10 +65,7 @@ def finished(home, workdir, flags):
     assert code == 0, err
 
 
-# The nightly job kills all experiments. These two have batches of many lengths.
-WITH_LENGTHS = ("attentive_reader", "skip_thoughts")
-
-
+# The nightly job kills the other experiments too.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
