@@ -119,28 +119,19 @@ def scan_at_once(
     plan: Plan, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
 ) -> tuple[Any, Any, Any, Any]:
     """Do what `scan_in_place` does, with new arrays for the values."""
-    adds_in_loop = plan.form.adds_in_loop
 
     def one_iteration(state, inputs):
         carry, total = state
         carry, (values, terms, outputs) = one_step(carry, inputs)
-        # A kernel adds in its fast memory. A loop of XLA would start one more kernel
-        # for each parameter.
-        if adds_in_loop:
-            total, terms = add(total, terms), None
-        return (carry, total), (values, terms, outputs)
+        return (carry, add(total, terms)), (values, outputs)
 
-    (carry, total), (values, terms, outputs) = plan.form.loop(
+    (carry, total), (values, outputs) = plan.form.loop(
         one_iteration,
         (carry, total),
         (replaced, inputs),
         reverse=not plan.reverse,
         unroll=plan.options.unroll,
     )
-    if not adds_in_loop:
-        total = jax.tree.map(
-            lambda a, new: a + jnp.sum(new.astype(a.dtype), 0), total, terms
-        )
     return carry, total, values, outputs
 
 

@@ -265,6 +265,30 @@ def test_the_loop_of_a_fission_holds_only_what_is_sequential():
     assert not in_loop & {"reduce_sum", "sinh", "cosh"}
 
 
+def test_what_is_only_added_to_is_no_carry_of_the_loop():
+    def body(carry, x):
+        h, total, count, mean, unread, twice = carry
+        new = jnp.tanh(h + x)
+        total = total + jnp.sum(new * x, 0).astype(jnp.bfloat16)
+        new_carry = new, total, 1 + count, 0.5 * mean + x, unread + 2.0, twice + twice
+        return new_carry, h
+
+    xs, zeros = draw(0, 5, 4, 3), jnp.zeros((4, 3))
+    carry = (zeros, jnp.ones(3, jnp.bfloat16), 7, zeros, jnp.ones(()), jnp.ones(2))
+    found, expected = fission.scan(body, carry, xs), jax.lax.scan(body, carry, xs)
+    same(found, expected, tolerance=1e-2)
+    assert jax.tree.map(jnp.result_type, found) == jax.tree.map(
+        jnp.result_type, expected
+    )
+    jaxpr = jax.make_jaxpr(lambda *a: fission.scan(body, *a))(carry, xs)
+    (loop,) = (e for e in jaxpr.eqns if e.primitive.name == "scan")
+    assert [v.aval.shape for v in loop.outvars[: loop.params["num_carry"]]] == [
+        (4, 3),
+        (4, 3),
+        (2,),
+    ]
+
+
 def test_one_slice_stacks_all_shapes_together():
     """A canvas [B, 2, 2] and rows [B, 3]; the second aux needs the new canvas."""
 

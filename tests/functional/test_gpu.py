@@ -185,6 +185,33 @@ def test_sixteen_rows_equal_the_scan(on_cpu, monkeypatch):
     assert kernels[0].threads == 512
 
 
+def test_gradients_of_gains_are_added_up_in_the_kernel(hopper, monkeypatch):
+    loops, run, given = [], launch.run, problem(LSTM)
+
+    def seen(loop, arguments):
+        loops.append(loop)
+        return run(loop, arguments)
+
+    monkeypatch.setattr(launch, "run", seen)
+
+    def shapes():
+        """Of a row of what the backward pass adds up, and of what it stacks."""
+        jax.clear_caches()
+        step = functools.partial(gradients_and_result, LSTM, options=KERNEL)
+        jax.eval_shape(step, *given)
+        program = loops[-1].program
+        found = [type.shape for type in program.types]
+        count = len(program.carry)
+        return sorted(found[count : program.once]), sorted(found[program.once :])
+
+    # Of the bias and the recurrent gain, and of the cell's gain and bias. The gradients
+    # of the gates and of the product of h are read by the large products.
+    assert shapes() == ([(H,), (H,), (4 * H,), (4 * H,)], [(4 * H,), (4 * H,)])
+    # Where weights are read in every step, they need the memory.
+    monkeypatch.setattr(layout, "device", lambda: layout.Device(shared=16 * 1024))
+    assert shapes() == ([], [(H,), (H,), (4 * H,), (4 * H,), (4 * H,)])
+
+
 @pytest.mark.slow
 def test_weights_are_in_all_places(on_cpu, monkeypatch):
     """In registers, in shared memory, and read in every step."""
@@ -829,5 +856,5 @@ def test_kernels_compile():
     step, of_scan = found["step"], found["scan"]
     assert step["kernels"] == 2
     # The kernel's chunks are longer than those of the scan.
-    assert step["temporary"] <= 1.3 * of_scan["temporary"]
+    assert step["temporary"] <= 1.1 * of_scan["temporary"]
     assert found["refused"].startswith("NVRTC: recurrence.cu(1): error")

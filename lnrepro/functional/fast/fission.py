@@ -11,6 +11,9 @@ The loop reads values that `before` has stacked, and `after` reads values that t
 has stacked. Which values these are is a minimum cut of the graph of equations: those of
 the fewest bytes from which the rest follows without another sum or product.
 
+What the body only adds to, such as the gradient of a gain, is no carry of the loop: the
+terms of all steps are added up after it.
+
 What it gains in a training step of an LN-LSTM, T 300, B 32, H 240, in the programs that
 the devices' own compilers make (commit fb879b8): on an H100, 5,001 kernels in place of
 9,922; on a v5e, 18.2 million estimated cycles in place of 24.5.
@@ -31,6 +34,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
+from lnrepro.functional.arrays import wide_dtype
 from lnrepro.functional.fast.equations import function_of, inline, variables
 from lnrepro.functional.fast.minimum_cut import minimum_cut
 
@@ -88,6 +92,8 @@ ELEMENTWISE = frozenset(
         "xor",
     }
 )
+# Of a sum over steps they give the sum of what they give for each step.
+LINEAR = frozenset({"convert_element_type", "reduce_sum", "reshape", "squeeze"})
 # What is never computed again.
 EXPENSIVE = frozenset(
     {
@@ -151,23 +157,35 @@ def around(parts: "Parts", loop: Callable, carry: Any, xs: Any) -> tuple[Any, An
 
     Args:
       parts: the parts.
-      loop: (constants, leaves of the carry, values of `to_loop` [T, ...]) -> (leaves of
-        the last carry, values of `to_after` [T, ...]).
+      loop: (constants, values of `carry`, and of `to_loop` [T, ...]) -> (the last
+        carry, sums of `to_sums` over the steps and values of `to_after` [T, ...]).
       carry, xs: as given to `scan`.
     """
     names, known = list(parts.constants), list(parts.constants.values())
     before = function_of(parts.before, names + parts.inputs, parts.to_loop)
     after = function_of(
-        parts.after, names + parts.inputs + parts.to_after, parts.outputs
+        parts.after,
+        names + parts.inputs + parts.to_after,
+        parts.outputs + list(parts.terms.values()),
     )
-    leaves = jax.tree.leaves(xs)
+    of_sums = function_of(parts.of_sums, parts.to_sums, list(parts.sums.values()))
+    carry_tree, output_tree = parts.trees
+    leaves, start = jax.tree.leaves(xs), dict(enumerate(jax.tree.leaves(carry)))
+    added = [*parts.terms, *parts.sums]
+    of_loop = [i for i in start if i not in added]
+
     stacked = jax.vmap(lambda inputs: before(*known, *inputs))(leaves)
-    last, stacked = loop(known, jax.tree.leaves(carry), stacked)
-    outputs = jax.vmap(lambda inputs, values: after(*known, *inputs, *values))(
+    last, made = loop(known, [start[i] for i in of_loop], stacked)
+    sums, stacked = _cut(made, len(parts.to_sums))
+    made = jax.vmap(lambda inputs, values: after(*known, *inputs, *values))(
         leaves, stacked
     )
-    carry_tree, output_tree = parts.trees
-    return jax.tree.unflatten(carry_tree, last), jax.tree.unflatten(
+    outputs, terms = _cut(made, len(parts.outputs))
+    totals = [*(jnp.sum(a, 0) for a in terms), *of_sums(*sums)]
+    end = dict(zip(of_loop, last, strict=True))
+    for i, total in zip(added, totals, strict=True):
+        end[i] = start[i] + total.astype(jnp.result_type(start[i]))
+    return jax.tree.unflatten(carry_tree, [end[i] for i in start]), jax.tree.unflatten(
         output_tree, outputs
     )
 
@@ -185,13 +203,14 @@ def in_xla(
     one_step = function_of(
         parts.loop,
         list(parts.constants) + parts.carry + parts.to_loop,
-        parts.new_carry + parts.to_after,
+        parts.new_carry + parts.to_sums + parts.to_after,
     )
+    names = parts.to_sums + parts.to_after
     # There may be no values.
     over_steps = functools.partial(jax.vmap, axis_size=parts.steps)
     # The values of a group are one stack.
     loop_groups = _groups(parts.to_loop, parts.late, one_slice)
-    after_groups = _groups(parts.to_after, parts.late, one_slice)
+    after_groups = _groups(names, parts.late, one_slice)
 
     def loop_body(carry, stacked):
         if one_slice:
@@ -211,7 +230,9 @@ def in_xla(
         reverse=reverse,
         unroll=unroll,
     )
-    return last, over_steps(lambda a: _split(a, parts.to_after, after_groups))(made)
+    made = over_steps(lambda a: _split(a, names, after_groups))(made)
+    terms, stacked = _cut(made, len(parts.to_sums))
+    return last, [jnp.sum(a.astype(wide_dtype(a.dtype)), 0) for a in terms] + stacked
 
 
 class Parts(NamedTuple):
@@ -223,14 +244,19 @@ class Parts(NamedTuple):
     Attributes:
       steps: T.
       trees: structures of the carry and of the outputs.
-      carry, inputs: variables, the arguments of the body.
+      carry, inputs: variables, the arguments of the body. What it only adds to is no
+        carry here.
       new_carry, outputs: variables or literals, its results.
+      terms: {leaf of the carry: what the body adds to it}, which `after` makes.
+      sums: {leaf of the carry: what follows from the sums of `to_sums`}, and `of_sums`
+        the equations from there.
       constants: {variable: value} of what is the same in every step.
       before, loop, after: the equations of each part, in order. `before` reads the
         constants and the inputs; the loop reads the constants, the carry and `to_loop`;
         `after` reads the constants, the inputs and `to_after`.
       to_loop: variables that `before` makes and the loop reads.
       to_after: variables that the loop makes or reads, and `after` reads.
+      to_sums: variables that the loop makes, and adds up over the steps.
       late: variables of the new carry, and all that are computed from them.
     """
 
@@ -240,12 +266,16 @@ class Parts(NamedTuple):
     inputs: list
     new_carry: list
     outputs: list
+    terms: dict
+    sums: dict
+    of_sums: list
     constants: dict
     before: list
     loop: list
     after: list
     to_loop: list
     to_after: list
+    to_sums: list
     late: set
 
 
@@ -256,6 +286,7 @@ def take_apart(
     *,
     draw_before: bool = False,
     repeat: bool = True,
+    adds: bool = False,
 ) -> Parts:
     """Find what is sequential in the body of a scan.
 
@@ -267,6 +298,7 @@ def take_apart(
         loop. They are the same under vmap, and take memory for all steps.
       repeat: whether `after` may compute again what the loop has computed. Otherwise
         the loop stacks more.
+      adds: whether the loop adds up what it makes, rather than to stack it for a sum.
     """
     must_stay = functools.partial(_must_stay, draw_before=draw_before)
     first = jax.tree.map(lambda a: a[0], xs)
@@ -277,7 +309,8 @@ def take_apart(
     equations = []
     names = {v: v for v in (*constants, *jaxpr.invars)}
     made = inline(jaxpr, names, equations, constants)
-    new_carry, outputs = made[:count], made[count:]
+    new_carry, outputs = _cut(made, count)
+    terms = _without_additions(equations, carry, new_carry, outputs)
 
     # What changes from step to step, and what of that depends on the carry.
     made_by = {v: e for e in equations for v in e.outvars}
@@ -310,19 +343,29 @@ def take_apart(
     to_loop = [v for v in cut if v in varying]
     before = _equations_for(to_loop, made_by, lambda v: True)
 
+    sums, of_sums, to_sums = {}, [], []
+    if adds:
+        for i, v in list(terms.items()):
+            path = _linear_path(v, made_by, is_sequential)
+            if path is not None:
+                sums[i] = terms.pop(i)
+                of_sums += path
+                to_sums.append(path[-1].invars[0] if path else v)
+    wanted = variables([*outputs, *terms.values()])
+
     # The rest: from what the loop stacks and from the inputs, which are there anyway.
     def can_repeat(e):
         is_costly = _is_expensive(e) or must_stay(e)
         return id(e) not in is_sequential or (repeat and not is_costly)
 
     to_after = minimum_cut(
-        variables(outputs),
+        wanted,
         made_by,
         can_repeat=can_repeat,
         can_stack=lambda v: v not in made_by or id(made_by[v]) in is_sequential,
         at_hand=lambda v: v not in sequential,
     )
-    after = _equations_for(variables(outputs), made_by, lambda v: v not in to_after)
+    after = _equations_for(wanted, made_by, lambda v: v not in to_after)
 
     # What is the same in every step is computed here.
     changing = varying | sequential
@@ -346,14 +389,52 @@ def take_apart(
         inputs,
         new_carry,
         outputs,
+        terms,
+        sums,
+        in_order(of_sums),
         constants,
         in_order(before, fixed),
         in_order(loop),
         in_order(after, fixed),
         to_loop,
         list(to_after),
+        list(dict.fromkeys(to_sums)),
         late,
     )
+
+
+def _without_additions(equations, carry, new_carry, outputs):
+    """Take out what is only added to, with these equations; {leaf of it: the term}."""
+    made_by = {v: e for e in equations for v in e.outvars}
+    reads = collections.Counter(variables([*new_carry, *outputs]))
+    for e in equations:
+        reads.update(variables(e.invars))
+    terms = {}
+    for i, (old, new) in enumerate(zip(carry, new_carry, strict=True)):
+        if variables([new]) and reads[old] == reads[new] == 1 and new in made_by:
+            e = made_by[new]
+            others = [v for v in e.invars if v is not old]
+            if e.primitive.name in ("add", "add_any") and len(others) == 1:
+                terms[i] = others[0]
+    taken = {new_carry[i] for i in terms}
+    equations[:] = [e for e in equations if taken.isdisjoint(e.outvars)]
+    for i in reversed(terms):
+        del carry[i], new_carry[i]
+    return terms
+
+
+def _linear_path(v, made_by, is_sequential):
+    """Linear equations from what the loop makes to a variable, last first, or None."""
+    path = []
+    while not isinstance(v, core.Literal) and v in made_by:
+        e = made_by[v]
+        if id(e) in is_sequential:
+            return path if jnp.issubdtype(v.aval.dtype, jnp.floating) else None
+        if e.primitive.name not in LINEAR:
+            return None
+        path.append(e)
+        v = e.invars[0]
+    return None
 
 
 def _equations_for(wanted, made_by, is_made):
@@ -405,6 +486,10 @@ def _groups(names, late, one_slice):
         kind = (v in late, v.aval.dtype, shape[:rows], spec[:rows])
         groups[i if is_alone else kind].append(i)
     return list(groups.values())
+
+
+def _cut(values, count):
+    return values[:count], values[count:]
 
 
 def _rows(shape):

@@ -60,6 +60,9 @@ def fits(program: Program, layout: Layout, shared: int) -> list[Fit]:
     # Each exchange of sums has 16 bytes a block, and a barrier.
     exchanges = max(1, sum(len(r.sums) for r in rounds))
     shared -= exchanges * layout.rows * (16 * layout.blocks + 8) + 16
+    # A sum over the steps is a number of each unit of a thread.
+    sums = sum(map(len, program.sums))
+    shared -= sums * 4 * 32 * layout.rows * layout.of_lane(program)
     found = []
     for i, product in enumerate(program.products):
         # An equal share of what those before it have left.

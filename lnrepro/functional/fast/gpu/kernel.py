@@ -83,7 +83,7 @@ def kernel(
     fitted = fits(program, layout, shared)
     results = []
     for i, a in enumerate(program.types):
-        time = (steps,) if i >= len(program.carries) else ()
+        time = (steps,) * (i >= program.once)
         shape = (groups, *time, rows, *a.shape)
         results.append(jax.ShapeDtypeStruct(shape, a.dtype))
     numbers = {"C": layout.blocks, "R": layout.rows, "H": program.units}

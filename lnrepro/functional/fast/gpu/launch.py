@@ -45,7 +45,7 @@ class Loop:
     """
 
     def __init__(self, parts: fission.Parts, reverse: bool, number: int = 0):
-        """Trace the step, and compile the kernel.
+        """Trace the step.
 
         Raises:
           NoKernel: there is none for these equations.
@@ -64,11 +64,9 @@ class Loop:
         self.is_read = [i in read for i in range(len(names))]
         self.rows = math.prod(self.program.batch)
         layout.check(self.program, self.rows)
-        kernel = self.kernel(self.rows)
-        nvrtc.ptx(kernel.source, kernel.architecture)
         # Equal loops are one program of XLA, also where each is traced anew.
         sizes = self.program.batch, parts.steps, number
-        self._key = kernel.source, *sizes, tuple(self.row_axes)
+        self._key = self.kernel(self.rows).source, *sizes, tuple(self.row_axes)
 
     def __eq__(self, other):
         """Whether it computes the same from equal arguments."""
@@ -139,9 +137,8 @@ class Loop:
         self, rows: int, groups: int = 1
     ) -> list[tuple[int, jax.ShapeDtypeStruct]]:
         """Return the axis of the batch, and shape and dtype, of each result."""
-        count = len(self.program.carries)
         types = self.kernel(rows, groups).results
-        return [(1 + (i >= count), a) for i, a in enumerate(types)]
+        return [(1 + (i >= self.program.once), a) for i, a in enumerate(types)]
 
 
 def _split_axis(a, axis, groups):
@@ -166,7 +163,7 @@ def run(loop: Loop, arguments: Sequence[jax.Array]) -> list[jax.Array]:
         axes of `jax.shard_map`.
 
     Returns:
-      The carries that change, and what is stacked.
+      The carries that change, what is added up, and what is stacked.
     """
     own = (False,) * len(arguments)
     batch, rows = loop.program.batch, loop.rows

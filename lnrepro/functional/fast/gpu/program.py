@@ -12,6 +12,7 @@ it for the other. With one round, what arrives has two buffers.
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from lnrepro.functional.fast import fission
 from lnrepro.functional.fast.equations import value_of
@@ -28,11 +29,13 @@ class Program(NamedTuple):
     arguments: list[Argument]  # Those that the kernel reads.
     carries: list[int]  # Numbers of the leaves of the carry that change.
     # (offset, atom, whether it stands for H units) of each array in memory: these
-    # leaves, their new values, and what is stacked.
+    # leaves, their new values, what is added up over the steps, and what is stacked.
     start: list[list]
     carry: list[list]
+    sums: list[list]
     outputs: list[list]
-    # Shape and dtype of a row of `carry`, and of `outputs` in a step.
+    once: int  # The results without steps: `carry` and `sums`.
+    # Shape and dtype of a row of all results, of `outputs` in a step.
     types: list[jax.ShapeDtypeStruct]
     inputs: list[Atom]
     products: list[Product]
@@ -57,7 +60,6 @@ def trace(parts: fission.Parts) -> Program:
     Raises:
       NoKernel: there is none for these equations.
     """
-    # Sums of gradients may be carries that pass through unchanged.
     pairs = list(zip(parts.carry, parts.new_carry, strict=True))
     changing = [i for i, (old, new) in enumerate(pairs) if old is not new]
     carry = [parts.carry[i] for i in changing]
@@ -76,9 +78,11 @@ def trace(parts: fission.Parts) -> Program:
     values: dict = dict(zip(kinds, arguments, strict=True))
     start = [list(tracer.stored(tracer.array(values[v]))) for v in carry]
     tracer.evaluate(parts.loop, values)
-    results = [*(parts.new_carry[i] for i in changing), *parts.to_after]
-    arrays = [tracer.array(value_of(v, values)) for v in results]
-    stored = [list(tracer.stored(a)) for a in arrays]
+    new = [parts.new_carry[i] for i in changing]
+    results, once = [*new, *parts.to_sums, *parts.to_after], len(new + parts.to_sums)
+    dtypes = [v.aval.dtype for v in results]
+    dtypes[len(new) : once] = [jnp.float32] * len(parts.to_sums)
+    stored = [list(tracer.stored(tracer.array(value_of(v, values)))) for v in results]
     kept = [atom for array in start + stored for _, atom, _ in array]
     _merge_moments(_needed(kept), tracer.units)
     atoms = _needed(kept)
@@ -95,11 +99,13 @@ def trace(parts: fission.Parts) -> Program:
         [a for a in arguments if a in read],
         changing,
         start,
-        stored[: len(carry)],
-        stored[len(carry) :],
+        stored[: len(new)],
+        stored[len(new) : once],
+        stored[once:],
+        once,
         [
-            jax.ShapeDtypeStruct(v.aval.shape[len(batch) :], v.aval.dtype)
-            for v in results
+            jax.ShapeDtypeStruct(v.aval.shape[len(batch) :], dtype)
+            for v, dtype in zip(results, dtypes, strict=True)
         ],
         inputs,
         products,

@@ -29,6 +29,8 @@ Limits:
 - What `jax.export` writes, and what runs elsewhere, has a loop of XLA in its place.
 """
 
+import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -65,8 +67,21 @@ def scan(
             raise NoKernel("arrays are sharded over Explicit axes; use jax.shard_map")
     if jax.tree.leaves(xs)[0].shape[0] == 0:
         raise NoKernel("there are no steps")
-    parts = fission.take_apart(body, carry, xs, draw_before=True, repeat=False)
-    loop = launch.Loop(parts, reverse, layout)
+
+    def loop_of(adds):
+        parts = fission.take_apart(
+            body, carry, xs, draw_before=True, repeat=False, adds=adds
+        )
+        return parts, launch.Loop(parts, reverse, layout)
+
+    parts, loop = loop_of(adds=False)
+    with contextlib.suppress(NoKernel):
+        # Sums take shared memory, which weights may need.
+        others, adding = loop_of(adds=True)
+        if others.to_sums and not adding.kernel(loop.rows).behind_l2:
+            parts, loop = others, adding
+    kernel = loop.kernel(loop.rows)
+    nvrtc.ptx(kernel.source, kernel.architecture)
 
     def in_kernel(constants, carry, stacked):
         arguments = vary_alike((), [*constants, *carry, *stacked])
@@ -76,7 +91,5 @@ def scan(
             last[i] = results.pop(0)
         return last, results
 
-    def in_xla(constants, carry, stacked):
-        return fission.in_xla(parts, constants, carry, stacked, reverse)
-
+    in_xla = functools.partial(fission.in_xla, parts, reverse=reverse)
     return fission.around(parts, with_derivative(in_kernel, in_xla), carry, xs)

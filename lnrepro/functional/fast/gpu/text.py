@@ -48,7 +48,7 @@ KERNEL recurrence({parameters}) {{
     {new_carry}
     s = next;
   }}
-  {last_carry}
+  {results}
   cluster_sync();  // No block leaves while others may send to it.
 }}
 """
@@ -86,13 +86,17 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
     new = [a for array in program.carry for _, a, _ in array]
     new_carry = [_define(a, _value(b), "next_") for a, b in zip(old, new, strict=True)]
     new_carry += [_set(a, _value(a, "next_")) for a in old + stacks]
-    last_carry, outputs = [], {}
-    for i, array in enumerate(program.start):
-        last_carry += [_store(i, program.types[i], *one) for one in array]
-    for i, array in enumerate(program.outputs, len(program.start)):
+    results, outputs, totals = [], {}, []
+    for i, array in enumerate((*program.start, *program.sums, *program.outputs)):
         for offset, a, is_units in array:
-            line = _store(i, program.types[i], offset, a, is_units, "s")
-            outputs.setdefault(a, []).append(line)
+            value, in_step = _value(a), outputs.setdefault(a, [])
+            if len(program.start) <= i < program.once:
+                value = f"sm.total{len(totals)}[n][tid]"
+                totals.append(f"volatile float total{len(totals)}[NU][32 * R];")
+                start.append(f"EACH {value} = 0.f;")
+                in_step.append(f"EACH {value} += {_value(a)};")
+            line = _store(i, program, offset, value, is_units)
+            (results if i < program.once else in_step).append(line)
     sections = {
         "of_group": _of_group(program),
         "products": products,
@@ -101,12 +105,12 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
         "next_inputs": [_define(a, _read(a, "next"), "next_") for a in stacks],
         "rounds": _rounds(program, outputs),
         "new_carry": new_carry,
-        "last_carry": last_carry,
+        "results": results,
     }
     return _KERNEL.format(
         constants=", ".join(f"{name} = {n}" for name, n in constants.items()),
         exchanges=len(exchanges),
-        members=" ".join(f"P{i} p{i};" for i in range(len(products))),
+        members=" ".join([*(f"P{i} p{i};" for i in range(len(products))), *totals]),
         parameters=", ".join(parameters),
         **{name: "\n    ".join(lines) for name, lines in sections.items()},
     )
@@ -120,7 +124,7 @@ def _of_group(program):
         size = "T * " * (a.what == "stack") + "B * " * place.has_row + str(place.size)
         yield f"a{a.number} += sizes[{i}] * group * {size};"
     for i, a in enumerate(program.types):
-        time = "T * " * (i >= len(program.start))
+        time = "T * " * (i >= program.once)
         yield f"y{i} += group * {time}B * {math.prod(a.shape)};"
 
 
@@ -215,10 +219,11 @@ def _read(a, step):
     return f"{' && '.join(conditions)} ? {value} : {zero}"
 
 
-def _store(i, type, offset, a, is_units, step="0"):
-    """The statement that stores an atom in result i."""
-    at = _offset(True, math.prod(type.shape), offset, is_units, step)
-    put = f"put(&y{i}[{at}], {_value(a)});"
+def _store(i, program, offset, value, is_units):
+    """The statement that stores a value in result i."""
+    size, step = math.prod(program.types[i].shape), "0" if i < program.once else "s"
+    at = _offset(True, size, offset, is_units, step)
+    put = f"put(&y{i}[{at}], {value});"
     if is_units:
         return f"if (has_row) EACH if (me.has(n)) {put}"
-    return f"if (has_row && me.block == 0 && me.lane == 0) {put}"
+    return f"if (has_row && me.block == 0 && me.lane == 0) {{ const int n = 0; {put} }}"
