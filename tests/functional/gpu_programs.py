@@ -220,13 +220,16 @@ def main() -> None:
     usage = {name: usage_of(name, "sm_90", layout.Device()) for name in PROGRAMS}
     for gpu, device in GPUS.items():
         usage |= {f"{name}, {gpu}": usage_of(name, gpu, device) for name in ELSEWHERE}
-    steps = {"step": compiled_step("gru draw", "on")}
-    steps["scan"] = compiled_step("gru draw", "off")
+    steps = {
+        name: [compiled_step(name, kernels) for kernels in ("on", "off")]
+        for name in ("lstm draw", "gru draw")
+    }
+    found: dict = {"kernels": usage, "steps": steps}
     try:
         nvrtc.ptx("no CUDA", "compute_90")
     except NoKernel as reason:
-        steps["refused"] = str(reason)
-    print(json.dumps({"kernels": usage} | steps))
+        found["refused"] = str(reason)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
