@@ -27,11 +27,14 @@ CORE = (
     "test_user_cells",
     "test_wrappers",
 )
-# What the forms of GPUs and TPUs cannot do: {test: why}. Such a test may fail there.
+# What the forms of GPUs and TPUs cannot do: {test, or one case: why}. Such a test may
+# fail there.
+ONE_ROW = "batch norm of one row magnifies rounding: scan and kernel err by 5e-3"
 ROUNDED = "products of x are computed for many steps at once, and round otherwise"
 CANNOT = {
     "test_replay_of_a_rollout_equals_acting_to_the_bit": ROUNDED,
     "test_a_step_of_few_rows_has_the_bits_of_unroll": ROUNDED,
+    "test_steps_equal_the_scan[kernel-lstm_batch]": ONE_ROW,
 }
 # The row of test_capability that `scripts/test --all` runs in every form, and the
 # columns of it that run by default, and with a kernel where slow tests run.
@@ -98,7 +101,7 @@ def pytest_collection_modifyitems(items):
                 mark = "nightly" if mark else "slow"
         if mark is not None:
             item.add_marker(mark)
-        reason = CANNOT.get(item.originalname)
+        reason = CANNOT.get(item.originalname) or CANNOT.get(item.name)
         if reason is not None:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
 

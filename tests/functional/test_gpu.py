@@ -545,6 +545,7 @@ REFUSED = {
     "a precision other than": precise,
     "symbolic": symbolic,
     "no steps": lambda: text_of(LSTM, shape=(B, 0, D)),
+    "no rows": lambda: text_of(LSTM, shape=(0, T, D)),
     "Explicit axes": explicit,
     "a product of": lambda: text_of(
         AttentionCell(H, memory_features=5), memory=jnp.ones((B, 3, 5))

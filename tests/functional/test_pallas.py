@@ -221,6 +221,16 @@ def test_too_large_weights_are_named(interpreted):
         jax.eval_shape(lambda p, x: unroll(cell, p, x, options=PALLAS), params, x)
 
 
+@pytest.mark.parametrize("shape", [(0, T, D), (B, 0, D)], ids=["rows", "steps"])
+def test_nothing_to_compute_is_named(shape, interpreted):
+    cell = LSTMCell(8)
+    params, x = cell.init(jax.random.key(0), D), jnp.ones(shape)
+    with refused("there are no steps, or no rows", error=ValueError):
+        unroll(cell, params, x, options=PALLAS)
+    outputs = unroll(cell, params, x, options=AUTO_ON_TPU).outputs
+    assert outputs.shape == (*shape[:2], 8)
+
+
 def test_a_choice_goes_to_the_scan():
     """Without a word, where there is no TPU or no kernel."""
     same(run_sorting(ScanOptions(kernels="auto")), run_sorting(SCAN))

@@ -65,8 +65,8 @@ def scan(
     for a in jax.tree.leaves((carry, xs)):
         if any(jax.typeof(a).sharding.spec):
             raise NoKernel("arrays are sharded over Explicit axes; use jax.shard_map")
-    if jax.tree.leaves(xs)[0].shape[0] == 0:
-        raise NoKernel("there are no steps")
+        if 0 in a.shape:
+            raise NoKernel("there are no steps, or no rows")
 
     def loop_of(adds):
         parts = fission.take_apart(
