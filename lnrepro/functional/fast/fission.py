@@ -1,18 +1,14 @@
 """A scan whose loop holds only what is sequential (loop fission).
 
 An accelerator is slow at a loop of many small operations and fast at few large ones.
-`scan` takes the body of a `jax.lax.scan` apart into three parts:
+`scan` takes the body of a `jax.lax.scan` apart into three parts (`fast.parts`):
 
     before   what depends on the inputs of a step alone      all steps at once (vmap)
     loop     what the next carry depends on                  step by step
     after    all other outputs                               all steps at once (vmap)
 
 The loop reads values that `before` has stacked, and `after` reads values that the loop
-has stacked. Which values these are is a minimum cut of the graph of equations: those of
-the fewest bytes from which the rest follows without another sum or product.
-
-What the body only adds to, such as the gradient of a gain, is no carry of the loop: the
-terms of all steps are added up after it.
+has stacked. What the body only adds to is added up for all steps after the loop.
 
 What it gains in a training step of an LN-LSTM, T 300, B 32, H 240, in the programs that
 the devices' own compilers make (commit fb879b8): on an H100, 5,001 kernels in place of
@@ -20,7 +16,6 @@ the devices' own compilers make (commit fb879b8): on an H100, 5,001 kernels in p
 
 References:
   Kennedy and McKinley, Loop distribution with arbitrary control flow, 1990.
-  The minimum cut is that of functorch's `min_cut_rematerialization_partition`.
 """
 
 import collections
@@ -28,95 +23,14 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 
 from lnrepro.functional.arrays import wide_dtype
-from lnrepro.functional.fast.equations import function_of, inline, variables
-from lnrepro.functional.fast.minimum_cut import minimum_cut
-
-# What the loop may compute again rather than read from a stack.
-ELEMENTWISE = frozenset(
-    {
-        "abs",
-        "add",
-        "add_any",
-        "and",
-        "broadcast_in_dim",
-        "ceil",
-        "clamp",
-        "concatenate",
-        "convert_element_type",
-        "copy",
-        "cos",
-        "div",
-        "eq",
-        "exp",
-        "exp2",
-        "expm1",
-        "floor",
-        "ge",
-        "gt",
-        "integer_pow",
-        "is_finite",
-        "le",
-        "log",
-        "log1p",
-        "logistic",
-        "lt",
-        "max",
-        "min",
-        "mul",
-        "ne",
-        "neg",
-        "not",
-        "or",
-        "pad",
-        "pow",
-        "reshape",
-        "round",
-        "rsqrt",
-        "select_n",
-        "sign",
-        "sin",
-        "slice",
-        "split",
-        "sqrt",
-        "square",
-        "squeeze",
-        "sub",
-        "tanh",
-        "xor",
-    }
-)
-# Of a sum over steps they give the sum of what they give for each step.
-LINEAR = frozenset({"convert_element_type", "reduce_sum", "reshape", "squeeze"})
-# What is never computed again.
-EXPENSIVE = frozenset(
-    {
-        "dot_general",
-        "conv_general_dilated",
-        "while",
-        "scan",
-        "cond",
-        "pallas_call",
-        "pure_callback",
-        "custom_vjp_call",
-    }
-)
-# Random bits stay in the loop, since those of some generators change under vmap.
-RANDOM = frozenset(
-    {
-        "random_bits",
-        "random_split",
-        "random_fold_in",
-        "rng_bit_generator",
-        "rng_uniform",
-    }
-)
+from lnrepro.functional.fast.equations import function_of
+from lnrepro.functional.fast.parts import Parts, take_apart
 
 
 def scan(
@@ -152,7 +66,7 @@ def scan(
     return around(parts, loop, carry, xs)
 
 
-def around(parts: "Parts", loop: Callable, carry: Any, xs: Any) -> tuple[Any, Any]:
+def around(parts: Parts, loop: Callable, carry: Any, xs: Any) -> tuple[Any, Any]:
     """Run all parts of a scan.
 
     Args:
@@ -191,7 +105,7 @@ def around(parts: "Parts", loop: Callable, carry: Any, xs: Any) -> tuple[Any, An
 
 
 def in_xla(
-    parts: "Parts",
+    parts: Parts,
     known: list,
     carry: list,
     stacked: list,
@@ -233,238 +147,6 @@ def in_xla(
     made = over_steps(lambda a: _split(a, names, after_groups))(made)
     terms, stacked = _cut(made, len(parts.to_sums))
     return last, [jnp.sum(a.astype(wide_dtype(a.dtype)), 0) for a in terms] + stacked
-
-
-class Parts(NamedTuple):
-    """The body of a scan, taken apart.
-
-    Variables and equations are those of JAX's jaxprs; `function_of` makes functions of
-    them.
-
-    Attributes:
-      steps: T.
-      trees: structures of the carry and of the outputs.
-      carry, inputs: variables, the arguments of the body. What it only adds to is no
-        carry here.
-      new_carry, outputs: variables or literals, its results.
-      terms: {leaf of the carry: what the body adds to it}, which `after` makes.
-      sums: {leaf of the carry: what follows from the sums of `to_sums`}, and `of_sums`
-        the equations from there.
-      constants: {variable: value} of what is the same in every step.
-      before, loop, after: the equations of each part, in order. `before` reads the
-        constants and the inputs; the loop reads the constants, the carry and `to_loop`;
-        `after` reads the constants, the inputs and `to_after`.
-      to_loop: variables that `before` makes and the loop reads.
-      to_after: variables that the loop makes or reads, and `after` reads.
-      to_sums: variables that the loop makes, and adds up over the steps.
-      late: variables of the new carry, and all that are computed from them.
-    """
-
-    steps: int
-    trees: tuple
-    carry: list
-    inputs: list
-    new_carry: list
-    outputs: list
-    terms: dict
-    sums: dict
-    of_sums: list
-    constants: dict
-    before: list
-    loop: list
-    after: list
-    to_loop: list
-    to_after: list
-    to_sums: list
-    late: set
-
-
-def take_apart(
-    body: Callable,
-    init: Any,
-    xs: Any,
-    *,
-    draw_before: bool = False,
-    repeat: bool = True,
-    adds: bool = False,
-) -> Parts:
-    """Find what is sequential in the body of a scan.
-
-    Args:
-      body: (carry, inputs of a step) -> (carry, outputs of a step).
-      init: pytree, the carry before the first step.
-      xs: pytree of arrays [T, ...], where T is not 0.
-      draw_before: whether random bits of JAX's default generator are drawn before the
-        loop. They are the same under vmap, and take memory for all steps.
-      repeat: whether `after` may compute again what the loop has computed. Otherwise
-        the loop stacks more.
-      adds: whether the loop adds up what it makes, rather than to stack it for a sum.
-    """
-    must_stay = functools.partial(_must_stay, draw_before=draw_before)
-    first = jax.tree.map(lambda a: a[0], xs)
-    closed, shapes = jax.make_jaxpr(body, return_shape=True)(init, first)
-    jaxpr, count = closed.jaxpr, len(jax.tree.leaves(init))
-    carry, inputs = jaxpr.invars[:count], jaxpr.invars[count:]
-    constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    equations = []
-    names = {v: v for v in (*constants, *jaxpr.invars)}
-    made = inline(jaxpr, names, equations, constants)
-    new_carry, outputs = _cut(made, count)
-    terms = _without_additions(equations, carry, new_carry, outputs)
-
-    # What changes from step to step, and what of that depends on the carry.
-    made_by = {v: e for e in equations for v in e.outvars}
-    varying, sequential = set(inputs), set(carry)
-    results, loop = variables(new_carry), []
-    for e in equations:
-        read = variables(e.invars)
-        if must_stay(e):
-            loop.append(e)
-            results += read
-        if must_stay(e) or sequential.intersection(read):
-            sequential.update(e.outvars)
-        elif varying.intersection(read):
-            varying.update(e.outvars)
-
-    # The loop: what the next carry needs, and what it computes again of the rest.
-    loop += _equations_for(results, made_by, sequential.__contains__)
-    reads = results + [v for e in loop for v in variables(e.invars)]
-    reads = [v for v in reads if v not in sequential]
-    cut = minimum_cut(
-        reads,
-        made_by,
-        can_repeat=lambda e: e.primitive.name in ELEMENTWISE,
-        can_stack=lambda v: True,
-        at_hand=lambda v: False,
-    )
-    is_sequential = {id(e) for e in loop}
-    loop += _equations_for(reads, made_by, lambda v: v not in cut)
-    # What is the same in every step is a constant.
-    to_loop = [v for v in cut if v in varying]
-    before = _equations_for(to_loop, made_by, lambda v: True)
-
-    sums, of_sums, to_sums = {}, [], []
-    if adds:
-        for i, v in list(terms.items()):
-            path = _linear_path(v, made_by, is_sequential)
-            if path is not None:
-                sums[i] = terms.pop(i)
-                of_sums += path
-                to_sums.append(path[-1].invars[0] if path else v)
-    wanted = variables([*outputs, *terms.values()])
-
-    # The rest: from what the loop stacks and from the inputs, which are there anyway.
-    def can_repeat(e):
-        is_costly = _is_expensive(e) or must_stay(e)
-        return id(e) not in is_sequential or (repeat and not is_costly)
-
-    to_after = minimum_cut(
-        wanted,
-        made_by,
-        can_repeat=can_repeat,
-        can_stack=lambda v: v not in made_by or id(made_by[v]) in is_sequential,
-        at_hand=lambda v: v not in sequential,
-    )
-    after = _equations_for(wanted, made_by, lambda v: v not in to_after)
-
-    # What is the same in every step is computed here.
-    changing = varying | sequential
-    fixed = [e for e in equations if e.outvars and changing.isdisjoint(e.outvars)]
-    fixed_values = [v for e in fixed for v in e.outvars]
-    values = function_of(fixed, list(constants), fixed_values)(*constants.values())
-    constants.update(zip(fixed_values, values, strict=True))
-
-    def in_order(part, without=()):
-        chosen = {id(e) for e in part} - {id(e) for e in without}
-        return [e for e in equations if id(e) in chosen]
-
-    late = set(variables(new_carry))
-    for e in equations:
-        if late.intersection(variables(e.invars)):
-            late.update(e.outvars)
-    return Parts(
-        jax.tree.leaves(xs)[0].shape[0],
-        tuple(map(jax.tree.structure, shapes)),
-        carry,
-        inputs,
-        new_carry,
-        outputs,
-        terms,
-        sums,
-        in_order(of_sums),
-        constants,
-        in_order(before, fixed),
-        in_order(loop),
-        in_order(after, fixed),
-        to_loop,
-        list(to_after),
-        list(dict.fromkeys(to_sums)),
-        late,
-    )
-
-
-def _without_additions(equations, carry, new_carry, outputs):
-    """Take out what is only added to, with these equations; {leaf of it: the term}."""
-    made_by = {v: e for e in equations for v in e.outvars}
-    reads = collections.Counter(variables([*new_carry, *outputs]))
-    for e in equations:
-        reads.update(variables(e.invars))
-    terms = {}
-    for i, (old, new) in enumerate(zip(carry, new_carry, strict=True)):
-        if variables([new]) and reads[old] == reads[new] == 1 and new in made_by:
-            e = made_by[new]
-            others = [v for v in e.invars if v is not old]
-            if e.primitive.name in ("add", "add_any") and len(others) == 1:
-                terms[i] = others[0]
-    taken = {new_carry[i] for i in terms}
-    equations[:] = [e for e in equations if taken.isdisjoint(e.outvars)]
-    for i in reversed(terms):
-        del carry[i], new_carry[i]
-    return terms
-
-
-def _linear_path(v, made_by, is_sequential):
-    """Linear equations from what the loop makes to a variable, last first, or None."""
-    path = []
-    while not isinstance(v, core.Literal) and v in made_by:
-        e = made_by[v]
-        if id(e) in is_sequential:
-            return path if jnp.issubdtype(v.aval.dtype, jnp.floating) else None
-        if e.primitive.name not in LINEAR:
-            return None
-        path.append(e)
-        v = e.invars[0]
-    return None
-
-
-def _equations_for(wanted, made_by, is_made):
-    """Equations that make some variables, as far as `is_made` says so."""
-    found, waiting = {}, list(wanted)
-    while waiting:
-        v = waiting.pop()
-        if v not in made_by or not is_made(v) or id(made_by[v]) in found:
-            continue
-        found[id(made_by[v])] = made_by[v]
-        waiting += variables(made_by[v].invars)
-    return list(found.values())
-
-
-def _must_stay(equation, draw_before):
-    """Whether an equation draws random bits or has an effect."""
-    is_default = any("key<fry>" in str(v.aval) for v in equation.invars)
-    is_random = equation.primitive.name in RANDOM
-    if equation.effects or (is_random and not (draw_before and is_default)):
-        return True
-    inner = core.jaxprs_in_params(equation.params)
-    return any(_must_stay(e, draw_before) for jaxpr in inner for e in jaxpr.eqns)
-
-
-def _is_expensive(equation):
-    """Whether an equation, or one inside of it, is never computed again."""
-    inner = core.jaxprs_in_params(equation.params)
-    return equation.primitive.name in EXPENSIVE or any(
-        _is_expensive(e) for jaxpr in inner for e in jaxpr.eqns
-    )
 
 
 def _groups(names, late, one_slice):

@@ -26,6 +26,7 @@ from lnrepro.functional.fast import fission, kernels
 from lnrepro.functional.fast.gpu import kernel as layout
 from lnrepro.functional.fast.gpu import nvrtc, partition
 from lnrepro.functional.fast.gpu.program import trace
+from lnrepro.functional.fast.parts import Parts
 
 # Tests add "cpu".
 PLATFORMS = ["cuda"]
@@ -44,7 +45,7 @@ class Loop:
       is_read: for each argument, whether the kernel reads it.
     """
 
-    def __init__(self, parts: fission.Parts, reverse: bool, number: int = 0):
+    def __init__(self, parts: Parts, reverse: bool, number: int = 0):
         """Trace the step.
 
         Raises:

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.fast import fission
 from lnrepro.functional.fast.equations import value_of
 from lnrepro.functional.fast.gpu.atoms import Argument, Atom, Product
 from lnrepro.functional.fast.gpu.values import Tracer
 from lnrepro.functional.fast.kernels import NoKernel
+from lnrepro.functional.fast.parts import Parts
 
 
 class Program(NamedTuple):
@@ -51,7 +51,7 @@ class Round(NamedTuple):
     then: list  # Atoms that are made while it waits.
 
 
-def trace(parts: fission.Parts) -> Program:
+def trace(parts: Parts) -> Program:
     """Return what a step of a kernel computes.
 
     Args:

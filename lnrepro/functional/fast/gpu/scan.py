@@ -4,7 +4,7 @@
     loop     what the next carry depends on                  one kernel
     after    all other outputs                               XLA, all steps at once
 
-`fast.fission` takes the body of the loop apart like this. XLA starts several kernels in
+`fast.parts` takes the body of the loop apart like this. XLA starts several kernels in
 every step of the loop, and each of them waits for the one before it. Here the loop is
 one kernel, forward and backward, around the unchanged `Cell.step`:
 
@@ -40,6 +40,7 @@ from lnrepro.functional.arrays import vary_alike
 from lnrepro.functional.fast import fission
 from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
+from lnrepro.functional.fast.parts import take_apart
 
 
 def scan(
@@ -69,9 +70,7 @@ def scan(
             raise NoKernel("there are no steps, or no rows")
 
     def loop_of(adds):
-        parts = fission.take_apart(
-            body, carry, xs, draw_before=True, repeat=False, adds=adds
-        )
+        parts = take_apart(body, carry, xs, draw_before=True, repeat=False, adds=adds)
         return parts, launch.Loop(parts, reverse, layout)
 
     parts, loop = loop_of(adds=False)
