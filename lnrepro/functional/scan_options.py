@@ -25,8 +25,8 @@ class Form(NamedTuple):
       in_place: whether a step computes all of its products, and the loop of the
         backward pass is `jax.lax.scan` and writes gradients over what it has read.
         Otherwise products of x are computed for all steps before the loop.
-      adds_in_loop: whether the loop of the backward pass adds up the gradients of the
-        parameters. Otherwise they are added for all steps of a chunk at once.
+      adds_in_loop: whether the loop of the backward pass adds up the gradients of all
+        parameters, so that its chunks bound no memory.
       least_steps: the fewest steps of a chunk.
       long_chunks: whether a sequence is taken in few chunks, or in one if it is small.
     """

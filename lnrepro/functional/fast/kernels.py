@@ -91,6 +91,8 @@ def with_kernel(kernel: Callable, plain: Callable, required: bool) -> Callable:
 
     def loop(body, carry, xs, *, reverse=False, unroll=1):
         try:
+            if any(0 in a.shape for a in jax.tree.leaves((carry, xs))):
+                raise NoKernel("there are no steps, or no rows")
             results = kernel(body, carry, xs, reverse=reverse)
         except NoKernel as reason:
             if required:

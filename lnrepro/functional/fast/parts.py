@@ -174,11 +174,11 @@ def take_apart(
     sums, of_sums, to_sums = {}, [], []
     if adds:
         for i, v in list(terms.items()):
-            path = _linear_path(v, made_by, is_sequential)
-            if path is not None:
+            source, path = _linear_path(v, made_by, is_sequential)
+            if source is not None:
                 sums[i] = terms.pop(i)
                 of_sums += path
-                to_sums.append(path[-1].invars[0] if path else v)
+                to_sums.append(source)
     wanted = variables([*outputs, *terms.values()])
 
     # The rest: from what the loop stacks and from the inputs, which are there anyway.
@@ -252,17 +252,18 @@ def _without_additions(equations, carry, new_carry, outputs):
 
 
 def _linear_path(v, made_by, is_sequential):
-    """Linear equations from what the loop makes to a variable, last first, or None."""
+    """What the loop makes, or None, and linear equations from there to a variable."""
     path = []
     while not isinstance(v, core.Literal) and v in made_by:
         e = made_by[v]
         if id(e) in is_sequential:
-            return path if jnp.issubdtype(v.aval.dtype, jnp.floating) else None
+            is_number = jnp.issubdtype(v.aval.dtype, jnp.floating)
+            return (v if is_number else None), path
         if e.primitive.name not in LINEAR:
-            return None
+            break
         path.append(e)
         v = e.invars[0]
-    return None
+    return None, []
 
 
 def _equations_for(wanted, made_by, is_made):

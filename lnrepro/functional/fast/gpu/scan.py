@@ -66,8 +66,6 @@ def scan(
     for a in jax.tree.leaves((carry, xs)):
         if any(jax.typeof(a).sharding.spec):
             raise NoKernel("arrays are sharded over Explicit axes; use jax.shard_map")
-        if 0 in a.shape:
-            raise NoKernel("there are no steps, or no rows")
 
     def loop_of(adds):
         parts = take_apart(body, carry, xs, draw_before=True, repeat=False, adds=adds)

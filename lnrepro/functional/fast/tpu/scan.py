@@ -73,8 +73,6 @@ def scan(
     shapes = [a.shape for a in jax.tree.leaves((carry, xs))]
     if not all(isinstance(size, int) for shape in shapes for size in shape):
         raise NoKernel("a size is symbolic")
-    if any(0 in shape for shape in shapes):
-        raise NoKernel("there are no steps, or no rows")
     loop = _Loop(body, carry, xs, reverse)
     loop.check()
     numbers = [mosaic.without_booleans(a) for a in jax.tree.leaves(xs)]
