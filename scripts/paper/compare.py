@@ -63,7 +63,8 @@ def paired(better: Curves, baseline: Curves, sign: int) -> Pairs:
     """Return the values of the seeds and the steps that both norms have.
 
     A run that diverged has the worst value of all runs at every evaluation, so that it
-    is the worst of its pair.
+    is the worst of its pair. There is no step where all runs diverged. An evaluation
+    before the first step says nothing about a norm, and is left out.
 
     Args:
       better: the curves of one norm.
@@ -73,7 +74,7 @@ def paired(better: Curves, baseline: Curves, sign: int) -> Pairs:
     seeds = sorted(better.keys() & baseline.keys())
     curves = [curves[seed] for curves in (better, baseline) for seed in seeds]
     finite = [curve for curve in curves if curve]
-    steps = sorted(set.intersection(*map(set, finite))) if finite else []
+    steps = sorted(set.intersection(*map(set, finite)) - {0}) if finite else []
     worst = sign * max((sign * c[step] for c in finite for step in steps), default=0)
     # It is reached at the last step only: a norm whose runs all diverge is not fast.
     late = sign * 1e-9 * (abs(worst) or 1) * np.arange(len(steps))[::-1]
@@ -87,7 +88,8 @@ def paired(better: Curves, baseline: Curves, sign: int) -> Pairs:
 def speed(pairs: Pairs) -> float:
     """Return the steps of the first norm as a share of the other's.
 
-    Both are counted until the worse of the two best means is reached.
+    Both are counted until the worse of the two best means is reached. Pairs without a
+    step have no speed, and no end.
     """
     # [T], so that less is better.
     ours = pairs.sign * pairs.better.mean(0)
@@ -146,12 +148,15 @@ def p_value(quantity: Callable[[Pairs], float], pairs: Pairs) -> float:
 
     If the norms do not differ, the two curves of a pair can be exchanged. The curves
     are swapped within the pairs in all 2^S ways; the p-value is the share of them in
-    which the quantity is at least as far from zero.
+    which the quantity is at least as far from zero. It is 1 for pairs without a step,
+    which nothing tells apart.
 
     Args:
       quantity: `log_speed` or `end`. It changes its sign where all pairs are swapped.
       pairs: the values.
     """
+    if not len(pairs.steps):
+        return 1.0
     values = []
     for swaps in itertools.product((False, True), repeat=len(pairs.better)):
         swapped = np.array(swaps)[:, None]

@@ -76,7 +76,7 @@ def of_metric(
             against = {}
             if norm != BASELINE and curves[norm].keys() & baseline.keys():
                 pairs = compare.paired(curves[norm], baseline, sign)
-                kinds = verdicts.QUANTITIES if len(pairs.steps) else ()
+                kinds = verdicts.QUANTITIES
                 against = {kind: verdicts.judged(kind, pairs) for kind in kinds}
             if end := _end(of_norm[norm], curves[norm]):
                 yield settings[own], end, against

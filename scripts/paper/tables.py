@@ -5,6 +5,7 @@
 
 import collections
 import importlib
+import math
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -155,6 +156,8 @@ def number(verdict: Verdict, kind: str) -> str:
     """
     if not verdict.seeds:
         return "no seed in common"
+    if math.isnan(verdict.value):
+        return "no evaluation in common"
     text = _number(verdict.value, kind)
     if kind == "speed":
         text += " %"

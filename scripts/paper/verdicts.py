@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
       seeds: number of seeds that ended with both norms.
       diverged: number of runs of both that ended in values that are not finite. Each is
         the worst of its pair.
-      value: the number.
+      value: the number; NaN where all runs diverged, or no seed ended with both norms.
       low: lower end of its interval; NaN where there are fewer than `FEWEST_SEEDS`.
       high: upper end of its interval.
     """
@@ -111,10 +111,7 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
     for claim, data, of_protocol in _compared(runs, claims):
         verdicts = {}
         for protocol, pair in of_protocol.items():
-            pairs = _pairs(claim, *pair)
-            has_no_seed = not len(pairs.better)
-            if len(pairs.steps) or has_no_seed:
-                verdicts[protocol] = _verdict(claim, pair, pairs)
+            verdicts[protocol] = _verdict(claim, pair, _pairs(claim, *pair))
         if verdicts:
             rows.append(Row(claim, data, verdicts))
     return rows
@@ -255,7 +252,7 @@ def judged(kind: str, pairs: Pairs) -> Verdict:
     """
     seeds = len(pairs.better)
     if not (seeds and len(pairs.steps)):
-        return Verdict()
+        return Verdict(seeds=seeds)
     quantity = QUANTITIES[kind]
     verdict = Verdict(seeds=seeds, value=quantity(pairs))
     if seeds < FEWEST_SEEDS:

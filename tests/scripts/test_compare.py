@@ -56,6 +56,21 @@ def test_a_run_that_diverged_is_the_worst_of_its_pair():
         assert compare.speed(lost) == 3.0
 
 
+def test_an_evaluation_before_the_first_step_is_left_out():
+    """Its share would be of no step."""
+    curves = {seed: {0: 1.0, 10: 3.0, 20: 2.0, 30: 1.0} for seed in (0, 1)}
+    found = compare.paired(curves, curves, 1)
+    np.testing.assert_array_equal(found.steps, [10, 20, 30])
+    assert compare.speed(found) == 1.0
+
+
+def test_norms_of_which_all_runs_diverged_are_not_told_apart():
+    lost = compare.paired(*({seed: {} for seed in (0, 1)} for _ in range(2)), 1)
+    assert lost.better.shape == lost.baseline.shape == (2, 0)
+    for quantity in (compare.log_speed, compare.end):
+        assert compare.p_value(quantity, lost) == 1.0
+
+
 def test_end_is_the_difference_of_the_means_over_the_last_tenth():
     a, b = np.zeros((2, 20)), np.zeros((2, 20))
     a[:, -2:] = [[1.0, 3.0], [5.0, 7.0]]

@@ -133,6 +133,8 @@ def test_unfinished_runs_do_not_count_and_diverged_ones_are_the_worst(cells):
     row = cells(of_norm("layer", runs(FAST, SLOW)) + lost)
     assert row["same rate"] == "10 % (10 to 10)"
     assert row["seeds"] == "3, 3 diverged"
+    lost += [run("layer", s, SLOW[:3], diverged=True) for s in range(3)]
+    assert cells(lost)["seeds"] == "3, 6 diverged"
 
 
 def test_the_recorded_rates_decide_about_the_protocol():
@@ -263,6 +265,10 @@ def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
     lost = pairs(FAST, SLOW)
     lost[0] = run("layer", 5, SLOW[:3], OWN["layer"], diverged=True)
     assert word(lost)[2] == "10,1diverged"
+    # Where all of both norms diverged, the question is open, not unanswered.
+    lost = [r._replace(files={**r.files, "diverged": True}) for r in pairs(FAST, SLOW)]
+    expected = "open,onproxydata", "noevaluationincommon", "10,20diverged", "1"
+    assert tuple(word(lost)) == expected
 
 
 def test_tuned_rates_are_the_best_of_the_kept_runs():
