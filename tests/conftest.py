@@ -24,7 +24,11 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
         os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     )
 if "xla_backend_optimization_level" not in os.environ["XLA_FLAGS"]:
-    os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
+    # Each program by one thread: the tests run in a process per core, and the parts of
+    # a program that is split among threads take longer together.
+    os.environ["XLA_FLAGS"] += (
+        " --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+    )
     # It halves the time to compile. An XLA without this flag refuses to start. There,
     # to leave out expensive passes of LLVM saves a tenth.
     if importlib.metadata.version("jaxlib").startswith("0.10."):

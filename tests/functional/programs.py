@@ -51,8 +51,20 @@ STATIC = (
     "time_major",
     "options",
 )
-run = jax.jit(unroll, static_argnames=STATIC)
-one_step = jax.jit(step, static_argnames="cell")
+
+
+def on_host(function):
+    """The function with results of NumPy: reading parts of them compiles nothing."""
+
+    @functools.wraps(function)
+    def call(*arguments, **named):
+        return jax.device_get(function(*arguments, **named))
+
+    return call
+
+
+run = on_host(jax.jit(unroll, static_argnames=STATIC))
+one_step = on_host(jax.jit(step, static_argnames="cell"))
 
 
 def norms_of(kind):
@@ -72,6 +84,7 @@ def total(tree):
     )
 
 
+@on_host
 @functools.partial(jax.jit, static_argnames=STATIC)
 def gradients_and_result(cell, params, x, carry, memory=MEMORY, **arguments):
     """Gradients of the `total` of a result: of params, x, the first carry, memory."""
@@ -98,9 +111,7 @@ def shifted(tree, by=0.1):
     """A tree whose numbers are all away from their starting values."""
     rng = np.random.default_rng(1)
     return jax.tree.map(
-        lambda a: jnp.asarray(
-            np.asarray(a) + by * rng.standard_normal(a.shape), a.dtype
-        ),
+        lambda a: (np.asarray(a) + by * rng.standard_normal(a.shape)).astype(a.dtype),
         tree,
     )
 
@@ -115,14 +126,33 @@ def at(tree, index):
     return jax.tree.map(lambda a: a[index], tree)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _start(cell, dtype):
-    """Fresh parameters and a first carry, by one program."""
-    params = cell.init(jax.random.key(0), D, dtype)
-    return params, cell.initial_carry(params, X[:, 0].astype(dtype))
+def drawn(shapes, seed=1):
+    """Numbers for a tree of shapes: gains and lengths about 1, all others about 0.
+
+    By NumPy, since what `init` draws is a program of its own for every cell.
+    """
+    rng = np.random.default_rng(seed)
+
+    def draw(path, a):
+        name = str(getattr(path[-1], "key", "")) if path else ""
+        centre = 1.0 if name.startswith(("gain", "length")) else 0.0
+        return (centre + 0.4 * rng.standard_normal(a.shape)).astype(a.dtype)
+
+    return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+@functools.cache
+def shapes_of(cell, features_in=D, dtype=jnp.float32):
+    """Shapes of parameters and of a carry of B rows."""
+
+    def start(key):
+        params = cell.init(key, features_in, dtype)
+        return params, cell.initial_carry(params, jnp.zeros((B, features_in), dtype))
+
+    return jax.eval_shape(start, jax.eval_shape(jax.random.key, 0))
 
 
 def problem(cell, dtype=jnp.float32):
     """Parameters and a first carry, all away from their starting values."""
-    params, carry = _start(cell, dtype)
-    return shifted(params, 0.2), shifted(carry, 0.5)
+    params, carry = shapes_of(cell, dtype=dtype)
+    return drawn(params), drawn(carry, seed=2)
