@@ -9,6 +9,7 @@
 
 It writes these files, and index.md, which shows them. For a figure without runs, it
 names the command that trains them.
+answers.png and .svg: the questions of the plan, from their seeds.
 forest.png and .svg: for each claim, how many of the other norm's steps a norm needs.
 verdicts.md: the answers to the questions of the plan, and all claims in numbers.
 figureN.png, .svg and .csv: figure 7 is the remark of section 6.7. Curves are medians
@@ -76,13 +77,18 @@ def draw_all(
     from scripts.paper import forest, tables, verdicts
     from scripts.paper.axes import FIGURES
     from scripts.paper.claims import CLAIMS, SEEDS
+    from scripts.paper.protocols import TUNED
 
     out.mkdir(parents=True, exist_ok=True)
     # The seeds of the plan are not pooled with others.
     others = [run for run in runs if run.config.seed not in SEEDS]
     rows = verdicts.of_runs(others, CLAIMS)
     forest.draw(rows, out / "forest")
-    parts = [tables.answers(runs)] if len(others) < len(runs) else []
+    parts = []
+    if len(others) < len(runs):
+        found = verdicts.answers(runs)
+        parts.append(tables.answers(tables.answered(runs, found)))
+        forest.draw_answers(found[TUNED], out / "answers")
     parts += [tables.claims(others)] if rows else []
     if parts:
         (out / "verdicts.md").write_text("\n".join(parts), encoding="utf-8")

@@ -16,13 +16,15 @@ from mkdocs.structure.files import File
 ROOT = pathlib.Path(__file__).parents[2]
 # The documents of the repository that are pages of the site.
 DOCUMENTS = {
+    "README.md": "index.md",
     "experiments/README.md": "results/index.md",
     "CHANGELOG.md": "changelog.md",
     ".github/CONTRIBUTING.md": "contributing.md",
 }
 # The folders of kept records, with what they hold.
 RECORDS = {
-    "experiments/results/small": "runs of the verdicts, at laptop scale",
+    "experiments/results/fresh": "runs of the answers, at laptop scale",
+    "experiments/results/small": "runs of the pilot, at laptop scale",
     "experiments/results/runs": "runs of the paper's protocol",
     "experiments/results/figures": "curves of those runs",
     "experiments/results/decay": "Figure 5 with learning rates that fall to zero",
@@ -51,7 +53,8 @@ PUBLISHED = re.compile(r".*\.(png|csv|jsonl)")
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 # Inline links, pictures and definitions, without addresses and anchors of the page.
 LINK = re.compile(
-    r"(?P<before>\]\(|^\[[^\]]+\]: )(?!\w+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?",
+    r"(?P<before>\]\(|^\[[^\]]+\]: |<img src=\")"
+    r"(?!\w+:|#)(?P<path>[^)#\s\"]+)(?P<anchor>#[^)\s]*)?",
     re.M,
 )
 

@@ -6,20 +6,18 @@ writes docs/pictures/cells.png: the time of LSTMs by shape, divided by that of t
 that is written with Flax's nn.LayerNorm.
 """
 
-import json
 import pathlib
 
 import matplotlib
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
+from scripts.benches import records
 from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS, STYLE, WIDTH
 
-DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
-RECORDS = {
-    "CPU": "2026-11-24-cells-lstm.json",
-    "H100": "2026-11-26-h100-cells-lstm.json",
-}
+PICTURE = pathlib.Path(__file__).resolve().parents[2] / "docs/pictures/cells.png"
+# {title of a panel: name of a record}.
+RECORDS = {"CPU": "cells-lstm", "H100": "h100-cells-lstm"}
 SHAPES = ("handwriting", "draw", "reader", "order", "skip")
 UNIT = "Flax LN"
 # What is drawn: {name in a record: (label, colour, hatch)}.
@@ -44,8 +42,7 @@ def draw(path: pathlib.Path) -> None:
         size = (WIDTH, HEIGHT_OF_PANEL * len(RECORDS) + 0.3)
         fig, panels = plt.subplots(len(RECORDS), figsize=size, layout="constrained")
         for ax, (title, name) in zip(panels, RECORDS.items(), strict=True):
-            text = (DOCS / "benchmarks" / name).read_text(encoding="utf-8")
-            record = json.loads(text)
+            record = records.kept(name)
             rows = record["details"]
             width = 0.8 / len(BARS)
             for i, (key, (label, colour, hatch)) in enumerate(BARS.items()):
@@ -76,7 +73,7 @@ def main(argv: list[str]) -> None:
       UserError: a wrong flag.
     """
     Parser(prog="python -m scripts.benches.bars", description=__doc__).parse_args(argv)
-    draw(DOCS / "pictures/cells.png")
+    draw(PICTURE)
 
 
 if __name__ == "__main__":

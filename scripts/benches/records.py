@@ -16,6 +16,9 @@ from typing import Any
 import jax
 
 from lnrepro.engine import machine, provenance
+from lnrepro.errors import UserError
+
+KEPT = pathlib.Path(__file__).resolve().parents[2] / "docs/benchmarks"
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +63,27 @@ def write(
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def newest(name: str) -> pathlib.Path:
+    """Return the newest kept record of a name, without the date in front of it.
+
+    Raises:
+      UserError: there is none.
+    """
+    found = sorted(KEPT.glob(f"????-??-??-{name}.json"))
+    if not found:
+        raise UserError(f"{KEPT}: there is no record {name}")
+    return found[-1]
+
+
+def kept(name: str) -> dict[str, Any]:
+    """Return the newest kept record of a name.
+
+    Raises:
+      UserError: there is none.
+    """
+    return json.loads(newest(name).read_text(encoding="utf-8"))
 
 
 def commit() -> str:

@@ -207,6 +207,16 @@ class Question(NamedTuple):
     pilot: float
 
     @property
+    def name(self) -> str:
+        """Its experiment, and the norm that is not "none"."""
+        words = [self.section, NAMES[self.claim.experiment]]
+        if self.claim.batch_size:
+            words.append(f"with batches of {self.claim.batch_size}")
+        if self.claim.baseline != "none":
+            words.append(f"against {NORMS[self.claim.baseline]}")
+        return " ".join(words)
+
+    @property
     def variant(self) -> str:
         """The variant of the config that its runs have, and the name of its sweep."""
         return "small_bz4" if self.claim.batch_size == 4 else "small"
@@ -228,3 +238,13 @@ PLAN = (
     Question("6.6", _speed("Figure 6, batch size 128", "training NLL", "batch"), 3.0),
     Question("6.6", _speed("Figure 6, batch size 4", "training NLL", "batch"), 92.0),
 )
+
+# What pages call the experiments of the questions: {folder of experiments/: name}.
+NAMES = {
+    "order_embeddings": "order-embeddings",
+    "attentive_reader": "attentive reader",
+    "skip_thoughts": "skip-thoughts",
+    "draw": "DRAW",
+    "handwriting": "handwriting",
+    "mnist": "MNIST",
+}

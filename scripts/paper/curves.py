@@ -161,6 +161,8 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
     sets = sorted({run.data for run in runs})
     longest = max(run.step for run in runs)
     text = f"{figure.title}. Data: {', '.join(sets)}; up to {longest:,} steps."
+    if len({run.config.seed for run in runs}) > 1:
+        text += " Lines: medians over seeds; bands: their range."
     drawn = sum(len(own) for own in protocols.by_protocol(runs).values())
     if drawn < len(runs):
         text += " Runs of neither protocol are not drawn."

@@ -1,8 +1,9 @@
-"""Write the tables that the pages show, from the kept records and the configs.
+"""Write the measured numbers and the tables of the pages, from the kept records.
 
     python -m scripts.paper.pages
 
-rewrites the sections "written by scripts.paper.pages: NAME" of the pages.
+rewrites the sections "written by scripts.paper.pages: NAME" of the pages, the numbers
+that `scripts.paper.numbers` finds in their sentences, and the picture of the cells.
 """
 
 import pathlib
@@ -11,58 +12,105 @@ from collections.abc import Iterator
 from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
-from scripts.paper import settings, tables
+from scripts.benches import bars
+from scripts.benches import tables as benchmarks
+from scripts.paper import numbers, settings, tables, verdicts
 from scripts.paper.claims import PILOT
+from scripts.paper.protocols import TUNED
 from scripts.paper.records import find
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments/results"
+DOCS = ROOT / "docs"
 
 
-def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
-    """Yield page, name and text of each section."""
+def written() -> Iterator[tuple[pathlib.Path, str]]:
+    """Yield every page that has something written, and its text.
+
+    Raises:
+      UserError: a page without the lines of a section, or a number without a record.
+    """
     # The pilot, and the seeds of the plan as far as they are trained.
     kept = [RESULTS / "small", RESULTS / "fresh"]
     runs = find([folder for folder in kept if folder.exists()])
+    found = verdicts.answers(runs)
+    answered = tables.answered(runs, found)
+    texts: dict[pathlib.Path, str] = {}
+    groups = ROOT / "README.md", "answers", tables.groups(found[TUNED])
+    for path, name, text in [groups, *sections(runs, answered)]:
+        page = texts.get(path) or path.read_text(encoding="utf-8")
+        texts[path] = with_section(path, page, name, text)
+    answers = {}
+    for place, row in enumerate(answered, 1):
+        share = row.number.partition(" (")[0]
+        answers[f"question-{place}"] = row._asdict() | {"share": share}
+    for path in [
+        ROOT / "README.md",
+        ROOT / "experiments/README.md",
+        *DOCS.rglob("*.md"),
+    ]:
+        page = texts.get(path) or path.read_text(encoding="utf-8")
+        texts[path] = numbers.written(page, answers)
+    yield from texts.items()
+
+
+def sections(runs, answered) -> Iterator[tuple[pathlib.Path, str, str]]:
+    """Yield page, name and text of each section.
+
+    Args:
+      runs: those of the pilot and of the plan.
+      answered: the answers to the plan's questions.
+    """
     pilot = [run for run in runs if run.config.seed in PILOT]
     page = ROOT / "experiments/README.md"
-    yield page, "answers", tables.answers(runs)
+    yield page, "answers", tables.answers(answered)
     yield page, "claims", tables.claims(pilot)
     yield page, "ends", tables.tuned(pilot)
-    yield ROOT / "docs/reproduce.md", "plan", tables.plan()
-    yield ROOT / "docs/reproduce.md", "settings", settings.table()
-    yield ROOT / "docs/training.md", "defaults", tables.defaults()
-    page = ROOT / "docs/experiments/sequential-mnist.md"
+    yield DOCS / "reproduce.md", "plan", tables.plan()
+    yield DOCS / "reproduce.md", "settings", settings.table()
+    yield DOCS / "training.md", "defaults", tables.defaults()
+    page = DOCS / "experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends_of("train/nll", digits, 1)
     for metric in ("train/nll", "test/error"):
         yield page, f"mnist_pixels {metric}", tables.ends_of(metric, pixels, 1)
+    for name, section, text in benchmarks.sections():
+        yield DOCS / name, section, text
 
 
-def with_section(page: pathlib.Path, name: str, text: str) -> str:
+def with_section(path: pathlib.Path, page: str, name: str, text: str) -> str:
     """Return the text of a page with another text in a section.
+
+    Args:
+      path: where the page is, for the error.
+      page: its text.
+      name: that of the section.
+      text: the new text of the section.
 
     Raises:
       UserError: the page has no such section.
     """
     begin = f"<!-- written by scripts.paper.pages: {name} -->\n"
-    before, found, after = page.read_text(encoding="utf-8").partition(begin)
+    before, found, after = page.partition(begin)
     if not found:
-        raise UserError(f"{page}: there is no line {begin.strip()}")
+        raise UserError(f"{path}: there is no line {begin.strip()}")
     _, end, after = after.partition("<!-- end -->")
     return "".join([before, begin, "\n", text.strip("\n"), "\n\n", end, after])
 
 
 def main(argv: list[str]) -> None:
-    """Rewrite the sections.
+    """Rewrite the pages.
 
     Raises:
-      UserError: a wrong flag, or a page without the lines of a section.
+      UserError: a wrong flag, a page without the lines of a section, or a number
+        without a record.
     """
     parser = Parser(prog="python -m scripts.paper.pages", description=__doc__)
     parser.parse_args(argv)
-    for page, name, text in sections():
-        json_files.replace(page, with_section(page, name, text))
+    for path, text in written():
+        if text != path.read_text(encoding="utf-8"):
+            json_files.replace(path, text)
+    bars.draw(bars.PICTURE)
 
 
 if __name__ == "__main__":

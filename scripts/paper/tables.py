@@ -7,15 +7,16 @@ import collections
 import importlib
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from experiments import paper_results as paper
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
 from scripts.paper import ends, protocols, verdicts
-from scripts.paper.claims import CLAIMS, PILOT, PLAN
+from scripts.paper.claims import CLAIMS, PILOT, PLAN, SEEDS
 from scripts.paper.records import Record, RecordedRun
-from scripts.paper.verdicts import Verdict
+from scripts.paper.verdicts import Answer, Verdict
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_COMPARABLE = "not to be compared with the paper's rows"
@@ -102,20 +103,75 @@ def _task_scores(row) -> list[str]:
 TABLES = {1: ("table2", order_embeddings), 3: ("table3", skip_thoughts)}
 
 
-def answers(runs: Sequence[RecordedRun]) -> str:
-    """Return the answers to the questions of the plan, with the pilot's estimates."""
-    found = verdicts.answers(runs)
+class Answered(NamedTuple):
+    """The answer to a question of the plan, as text.
+
+    Attributes:
+      section: of the paper.
+      question: what is compared.
+      word: the answer, tuned.
+      number: its number with an interval; empty before the last pair.
+      seeds: how many pairs ended.
+      p: the p-value after Holm's correction; empty before the last pair.
+      pilot: the number in the pilot.
+      same_rate: the answer where all norms have one learning rate.
+      same_p: its p-value.
+      end: how far apart the norms end, tuned.
+    """
+
+    section: str
+    question: str
+    word: str
+    number: str
+    seeds: str
+    p: str
+    pilot: str
+    same_rate: str
+    same_p: str
+    end: str
+
+
+def answered(
+    runs: Sequence[RecordedRun], found: Mapping[str, Sequence[Answer]]
+) -> list[Answered]:
+    """Return the answers to the questions of the plan, with the pilot's estimates.
+
+    Args:
+      runs: those of the plan and of the pilot.
+      found: `verdicts.answers` of them.
+    """
     pilot = [run for run in runs if run.config.seed in PILOT]
-    of_pilot = {}
-    for row in verdicts.of_runs(pilot, [question.claim for question in PLAN]):
-        if verdict := row.verdicts.get(protocols.TUNED):
-            of_pilot[row.claim] = number(verdict, row.claim.kind)
+    fresh = [run for run in runs if run.config.seed in SEEDS]
+    of_pilot = _tuned(pilot, [question.claim for question in PLAN])
+    ends = _tuned(fresh, [question.claim._replace(kind="end") for question in PLAN])
     rows = []
     for tuned, same in zip(*(found[name] for name in PROTOCOLS), strict=True):
         claim = tuned.question.claim
-        about = tuned.question.section, claim.question
-        numbers = (*_answered(tuned), of_pilot.get(claim, ""))
-        rows.append((*about, _word(tuned), *numbers, _word(same), *_answered(same)[2:]))
+        row = Answered(
+            tuned.question.section,
+            claim.question,
+            _word(tuned),
+            *_answered(tuned),
+            of_pilot.get(claim, ""),
+            _word(same),
+            _answered(same)[2],
+            ends.get(claim._replace(kind="end"), ""),
+        )
+        rows.append(row)
+    return rows
+
+
+def _tuned(runs, claims):
+    """Return {claim: its number under the protocol `tuned`}."""
+    found = {}
+    for row in verdicts.of_runs(runs, claims):
+        if verdict := row.verdicts.get(protocols.TUNED):
+            found[row.claim] = number(verdict, row.claim.kind)
+    return found
+
+
+def answers(found: Iterable[Answered]) -> str:
+    """Return the answers to the questions of the plan."""
     head = ("", "question", "answer", "number", "n", "p", "pilot", "same rate", "p")
     note = (
         "Number: the share of the second norm's steps after which the first is as "
@@ -123,14 +179,38 @@ def answers(runs: Sequence[RecordedRun]) -> str:
         "brackets: 95 % interval over seeds. p: after Holm's correction for "
         f"{len(PLAN)} questions."
     )
-    return f"{md.table(head, rows)}\n\n{note}\n"
+    # The end has no column: the pages of the experiments tell it.
+    return f"{md.table(head, [row[:-1] for row in found])}\n\n{note}\n"
 
 
-def _answered(answer):
+def groups(answers: Iterable[Answer]) -> str:
+    """Return the questions of the plan by their answers, with the numbers."""
+    found = {"reproduced": [], "contradicted": [], "open": [], "not run": []}
+    for answer in answers:
+        claim = answer.question.claim
+        page = claim.experiment.replace("_", "-")
+        section, _, name = answer.question.name.partition(" ")
+        text = f"[{section}](docs/experiments/{page}.md) {name}"
+        if answer.p is None:
+            found["not run"].append(text)
+            continue
+        if claim.kind == "speed":
+            text += f": {_number(answer.verdict.value, 'speed')} %"
+        text += " (made data)" if answer.is_proxy else ""
+        found[answer.word].append(text)
+    names = {"reproduced": "Yes", "contradicted": "No", "open": "Undecided"}
+    lines = []
+    for word, texts in found.items():
+        if texts:
+            lines.append(f"- **{names.get(word, 'Not run')}.** {'; '.join(texts)}")
+    return "\n".join(lines)
+
+
+def _answered(answer) -> tuple[str, str, str]:
     """Return number, n and p of an answer, as text; nothing before the last pair."""
     verdict = answer.verdict
     if answer.p is None:
-        return "", verdict.seeds, ""
+        return "", str(verdict.seeds), ""
     own = number(verdict, answer.question.claim.kind)
     return own, _seeds(verdict), f"{answer.p:.2g}"
 

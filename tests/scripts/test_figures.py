@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import shutil
 from unittest import mock
 
 import numpy as np
@@ -12,12 +11,11 @@ import pytest
 from experiments import paper_results
 from lnrepro.engine import config_file, run_config
 from scripts import figures as script
-from scripts.paper import claims, curves, forest, pages, plot, records, tables, verdicts
+from scripts.paper import claims, curves, forest, plot, records, tables, verdicts
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
 from scripts.paper.style import LOOKS
-from tests import test_docs
 from tests.refused import refused
 from tests.runs import ROOT
 
@@ -239,66 +237,12 @@ def test_rows_of_tables_2_and_3(tmp_path):
     assert f"{data} | 0.500 | 0.500 | 0.500 | 0.5 |" in three
 
 
-@pytest.fixture(scope="module")
-def kept():
-    """The sections of the pages, by the page and the name."""
-    return {(page, name): text for page, name, text in pages.sections()}
-
-
-def test_the_pages_have_the_numbers_of_the_kept_runs(kept):
-    for (page, name), text in kept.items():
-        assert pages.with_section(page, name, text) == page.read_text(), name
-
-
 def test_what_is_best_is_said_once():
     """By the name of a metric; configs repeat it for the checkpoint they keep."""
     for path in sorted((ROOT / "configs").glob("*.py")):
         best = config_file.load_module(str(path)).get_config().best
         if best.metric:
             assert (best.mode == "max") == (claims.sign(best.metric) == -1), path
-
-
-def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
-    page = tmp_path / "page.md"
-    begin = "a\n<!-- written by scripts.paper.pages: x -->\n"
-    page.write_text(f"{begin}old\n<!-- end -->\nb\n")
-    new = pages.with_section(page, "x", "new")
-    assert new == f"{begin}\nnew\n\n<!-- end -->\nb\n"
-    with refused("pages: y -->"):
-        pages.with_section(page, "y", "")
-
-
-QUOTES = ["README.md", "docs/should-i-normalise.md", "docs/experiments/draw.md"]
-QUOTES += ["docs/experiments/order-embeddings.md", "docs/experiments/skip-thoughts.md"]
-
-
-@pytest.fixture(scope="module")
-def ppo(tmp_path_factory):
-    """What the block of docs/should-i-normalise.md prints: the rows of its table."""
-    folder = tmp_path_factory.mktemp("ppo")
-    (block,) = test_docs.blocks("should-i-normalise.md", "python")
-    shutil.copy(ROOT / "docs/pictures/ppo_norms.csv", folder)
-    return test_docs.execute(["-c", block], folder)
-
-
-def test_the_table_of_ppo_is_that_of_the_kept_curves(ppo):
-    rows = ppo.splitlines()
-    assert len(rows) == 4
-    text = (ROOT / "docs/should-i-normalise.md").read_text()
-    assert "\n".join(rows) in text
-
-
-@pytest.mark.parametrize("page", QUOTES)
-def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, ppo, page):
-    """Such as "40 % (30 to 45)" and "37 % of the steps (17 to 55)"."""
-    known = re.sub(r" ?%", "", "".join([*kept.values(), ppo]))
-    written = re.compile("<!-- written by.*?<!-- end -->", re.DOTALL)
-    text = written.sub("", (ROOT / page).read_text()).replace("95 % interval ", "")
-    between = r" %(?: of\s+(?:the|its)\s+steps)?\s+"
-    quoted = re.findall(rf"(\d+){between}\((\d+) to (\w+)", text)
-    assert quoted
-    for share, low, high in quoted:
-        assert f"{share} ({low} to {high})" in known
 
 
 @pytest.mark.parametrize("number", range(1, 7))
@@ -418,7 +362,9 @@ def test_a_finished_run_stays_beside_a_longer_one_that_is_not(tmp_path, capsys):
 
 def test_kept_runs_have_the_settings_of_their_configs():
     """A field that goes is named once in GONE_FIELDS; else its runs stand apart."""
-    files = [*(RESULTS / "small").glob("*.runs.jsonl"), *(RESULTS / "fresh").glob("*")]
+    files = [
+        f for of in ("small", "fresh") for f in (RESULTS / of).glob("*.runs.jsonl")
+    ]
     for file in sorted(files):
         name, _, variant = file.name.removesuffix(records.SUFFIX).partition("-")
         module = config_file.load_module(f"{ROOT}/configs/{name}.py")

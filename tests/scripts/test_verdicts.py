@@ -222,7 +222,8 @@ def answered(monkeypatch):
     monkeypatch.setattr(verdicts, "PAPER_DATA", {"toy": "real"})
 
     def answered(found):
-        rows = tables.answers(found).splitlines()[2:4]
+        answered = tables.answered(found, verdicts.answers(found))
+        rows = tables.answers(answered).splitlines()[2:4]
         return [row.strip("|").replace(" ", "").split("|") for row in rows]
 
     return answered

@@ -1,0 +1,117 @@
+"""Every measured number of a page has its record."""
+
+import re
+import shutil
+
+import pytest
+
+from scripts.benches import records
+from scripts.paper import numbers, pages
+from tests import test_docs
+from tests.refused import refused
+from tests.runs import ROOT
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """The pages as the records write them, {path: text}."""
+    return dict(pages.written())
+
+
+def test_the_pages_have_the_numbers_of_the_records(kept):
+    for path, text in kept.items():
+        assert path.read_text(encoding="utf-8") == text, path
+
+
+def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
+    page = tmp_path / "page.md"
+    begin = "a\n<!-- written by scripts.paper.pages: x -->\n"
+    text = f"{begin}old\n<!-- end -->\nb\n"
+    new = pages.with_section(page, text, "x", "new")
+    assert new == f"{begin}\nnew\n\n<!-- end -->\nb\n"
+    with refused("pages: y -->"):
+        pages.with_section(page, text, "y", "")
+
+
+def test_a_number_is_that_of_its_record_with_as_many_decimals():
+    name, key = "h100-cells-lstm", "time, ours LN / Flax LN"
+    value = records.kept(name)["ratios"][key]
+    mark = f"<!--{name}:{key.replace(' ', '_')}-->"
+    answers = {"question-1": {"word": "open"}}
+    text = f"takes {mark}9.99<!--/--> or {mark}9.9<!--/-->"
+    wanted = f"takes {mark}{value:.2f}<!--/--> or {mark}{value:.1f}<!--/-->"
+    assert numbers.written(text, answers) == wanted
+    assert numbers.bare(text) == "takes  or "
+    text = "is <!--question-1:word-->reproduced<!--/-->"
+    assert "-->open<!--/-->" in numbers.written(text, answers)
+    with refused("has no 'time'"):
+        numbers.written(f"<!--{name}:time-->1<!--/-->", answers)
+    with refused("there is no record lost"):
+        numbers.written("<!--lost:time-->1<!--/-->", answers)
+
+
+# Numbers that nobody measured: versions, sections, sizes of data sets and devices.
+GIVEN = re.compile(
+    r"(?:Python|[Vv]ersion|[Cc]apability|Before|jax|table|Figure) \d+\.\d+"
+    r"|\(?\b6\.\d\b\)?|\b\d+\.\d+\.\d+|1607\.06450|95 % interval|Apache-2\.0"
+)
+MEASURED = re.compile(r"\d+\.\d+|\d+ ?%|\d+ (?:times|ms|s|MB)\b")
+
+
+def measured(text):
+    """Return the numbers of a page that were measured and have no record."""
+    text = re.sub(r"^ *```.*?^ *```$", "", numbers.bare(text), flags=re.M | re.S)
+    text = re.sub(r"`[^`\n]*`|\]\([^)]*\)", "", text)
+    return MEASURED.findall(GIVEN.sub("", text))
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/performance.md", "docs/benchmarks.md"]
+)
+def test_no_measured_number_stands_without_its_record(page):
+    assert measured((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+def test_a_measured_number_without_its_record_is_found():
+    text = "It takes 0.46 of the time, 45 % of the steps, 2.2 times as fast in 3 s."
+    assert measured(text) == ["0.46", "45 %", "2.2", "3 s"]
+
+
+def test_no_number_begins_a_line():
+    """GitHub takes such a line for HTML, with all of its Markdown."""
+    for path in [ROOT / "README.md", *pages.DOCS.rglob("*.md")]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^[\s>*-]*<!--[\w-]+:", text, re.M), path
+
+
+QUOTES = ["docs/should-i-normalise.md", "docs/experiments/draw.md"]
+QUOTES += ["docs/experiments/order-embeddings.md", "docs/experiments/skip-thoughts.md"]
+
+
+@pytest.fixture(scope="module")
+def ppo(tmp_path_factory):
+    """What the block of docs/should-i-normalise.md prints: the rows of its table."""
+    folder = tmp_path_factory.mktemp("ppo")
+    (block,) = test_docs.blocks("should-i-normalise.md", "python")
+    shutil.copy(ROOT / "docs/pictures/ppo_norms.csv", folder)
+    return test_docs.execute(["-c", block], folder)
+
+
+def test_the_table_of_ppo_is_that_of_the_kept_curves(ppo):
+    rows = ppo.splitlines()
+    assert len(rows) == 4
+    text = (ROOT / "docs/should-i-normalise.md").read_text()
+    assert "\n".join(rows) in text
+
+
+@pytest.mark.parametrize("page", QUOTES)
+def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, ppo, page):
+    """Such as "40 % (30 to 45)" and "37 % of the steps (17 to 55)"."""
+    tables = re.findall("<!-- written by.*?<!-- end -->", "".join(kept.values()), re.S)
+    known = re.sub(r" ?%", "", "".join([*tables, ppo]))
+    text = numbers.bare((ROOT / page).read_text()).replace("95 % interval ", "")
+    between = r" %(?: of\s+(?:the|its)\s+steps)?\s+"
+    quoted = re.findall(rf"(\d+){between}\((\d+) to (\w+)", text)
+    assert quoted
+    for share, low, high in quoted:
+        assert f"{share} ({low} to {high})" in known
