@@ -11,7 +11,7 @@ import numpy as np
 
 from lnrepro.data.readers.cnn import NUMBER, UNKNOWN
 from lnrepro.data.readers.question import ENTITY, PLACEHOLDER, ranks
-from lnrepro.data.text import plain_punctuation
+from lnrepro.data.text import plain_text
 from lnrepro.engine import inputs
 from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
@@ -97,7 +97,7 @@ class Model(LoadedRun):
     def _tokens(self, text, what):
         """Split a text, and check its entities."""
         (text,) = inputs.texts([text], f"the {what}")
-        tokens = plain_punctuation(text).split()
+        tokens = plain_text(text).split()
         for token in tokens:
             if ENTITY.fullmatch(token) and token not in self._ids:
                 raise UserError(

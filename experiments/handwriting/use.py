@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from lnrepro.checks import check_seed
-from lnrepro.data.text import plain_punctuation
+from lnrepro.data.text import plain_text
 from lnrepro.engine import inputs
 from lnrepro.engine.loaded_run import LoadedRun, logger
 from lnrepro.errors import UserError
@@ -99,7 +99,7 @@ class Model(LoadedRun):
         Raises:
           UserError: an argument that is not possible, or a point that is not finite.
         """
-        texts = [plain_punctuation(t) for t in inputs.texts(texts, "texts")]
+        texts = [plain_text(t) for t in inputs.texts(texts, "texts")]
         for text in texts:
             if not text.strip():
                 raise UserError("the text is empty: give the text to write")

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from lnrepro.data.batches import eval_batches
-from lnrepro.data.text import Vocabulary, plain_punctuation
+from lnrepro.data.text import Vocabulary, plain_text
 from lnrepro.engine import inputs
 from lnrepro.engine.evaluation import rows_of_examples
 from lnrepro.engine.loaded_run import LoadedRun, logger
@@ -134,7 +134,7 @@ class Model(LoadedRun):
     def _words(self, caption):
         """Split a caption into words of the vocabulary, where it has them."""
         words = []
-        for word in plain_punctuation(caption).split():
+        for word in plain_text(caption).split():
             words += [word] if word in self.vocabulary else tokenise(word)
         return words
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.data.text import Vocabulary, plain_punctuation
+from lnrepro.data.text import Vocabulary, plain_text
 from lnrepro.errors import UserError
 
 from .model import SkipThoughts
@@ -41,7 +41,7 @@ def tokens_of(sentence: str, lowercase: bool) -> list[str]:
       sentence: the text.
       lowercase: convert the tokens to lower case.
     """
-    split = CONTRACTION.sub(r" \1", plain_punctuation(sentence))
+    split = CONTRACTION.sub(r" \1", plain_text(sentence))
     return TOKEN.findall(split.lower() if lowercase else split)
 
 

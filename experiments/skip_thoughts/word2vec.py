@@ -22,6 +22,7 @@ import itertools
 import mmap
 import os
 import pathlib
+import unicodedata
 from collections.abc import Iterator
 
 import numpy as np
@@ -74,7 +75,8 @@ class Word2Vec:
         total = 0
         for word, position in itertools.islice(found, count):
             total += 1
-            self.positions.setdefault(word.decode("utf-8", "replace"), position)
+            text = unicodedata.normalize("NFC", word.decode("utf-8", "replace"))
+            self.positions.setdefault(text, position)
         more = self._map.read(LONGEST_WORD).strip()
         if more or total < (count or 0):
             raise self._error(

@@ -2,6 +2,7 @@
 
 A file may be plain or packed with gzip, xz or bzip2; its first bytes tell. Text is in
 UTF-8 or in UTF-16 with a byte order mark, and bytes that are neither are Windows-1252.
+It is normalised to NFC, so that a word has one spelling.
 Nothing in a file is executed. Every error is a `DataError` that names the file and says
 what to do.
 """
@@ -19,6 +20,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import unicodedata
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -253,7 +255,8 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
                 first = first or number + text.count("\n", 0, found.start())
                 text, count = ESCAPED.subn(_as_windows_1252, text)
                 places += count
-            yield number, text
+            # macOS and some editors store "é" as two characters, most texts as one.
+            yield number, unicodedata.normalize("NFC", text)
             number += block.count(b"\n")
             lines = content.readlines(BLOCK)
     except UnicodeError as e:

@@ -1,5 +1,6 @@
 """Vocabularies: words and their ids."""
 
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,13 +29,15 @@ PLAIN = str.maketrans(
 )
 
 
-def plain_punctuation(text: str) -> str:
-    """Replace typographic quotation marks, dashes and spaces by those of ASCII.
+def plain_text(text: str) -> str:
+    """Normalise a text to NFC, with quotation marks, dashes and spaces of ASCII.
 
-    >>> plain_punctuation("\u201cIt\u2019s late\u201d \u2014 he said")
+    >>> plain_text("\u201cIt\u2019s late\u201d \u2014 he said")
     "``It's late'' -- he said"
     """
-    return text if text.isascii() else text.translate(PLAIN)
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", text).translate(PLAIN)
 
 
 def as_bytes(text: str) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from lnrepro.data.ragged import OFFSETS, Writer, forget_pages
 from lnrepro.data.raw_folder import Progress
 from lnrepro.data.reader import Content
-from lnrepro.data.text import SPECIALS, numbering, plain_punctuation
+from lnrepro.data.text import SPECIALS, numbering, plain_text
 from lnrepro.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
@@ -49,7 +49,7 @@ def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Co
         attached = apart = 0
         for number, text in blocks:
             progress(f"reading {pathlib.PurePath(name).name}", number, 0)
-            block = plain_punctuation(text).encode("utf-8")
+            block = plain_text(text).encode("utf-8")
             if not block.endswith(b"\n"):
                 block += b"\n"
             attached += len(ATTACHED.findall(block))

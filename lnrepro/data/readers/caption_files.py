@@ -10,6 +10,7 @@ is Karpathy's dataset_coco.json, of which the first five captions of an image ar
 import itertools
 import json
 import operator
+import unicodedata
 from typing import NamedTuple
 
 import numpy as np
@@ -148,6 +149,7 @@ def _words(tokens: object) -> list[str]:
     """Return a list of words. Raise TypeError or ValueError for other JSON values."""
     if not isinstance(tokens, list):
         raise TypeError("tokens are no list")
+    words = [unicodedata.normalize("NFC", token) for token in tokens]
     # Half of a surrogate pair, which JSON may contain, cannot be encoded.
-    " ".join(tokens).encode()
-    return tokens
+    " ".join(words).encode()
+    return words

@@ -17,6 +17,7 @@ the package that imports pickle.
 import io
 import itertools
 import pickle
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.cnn import COLUMNS, Example, content_of, entity_number
 from lnrepro.data.readers.question import ENTITY
+from lnrepro.data.text import numbering
 from lnrepro.errors import DataError
 
 FILES = (
@@ -51,9 +53,9 @@ def read(raw: RawFolder) -> Content:
             f"{where}: not a dict of words and their numbers, all of them different; "
             f"{AGAIN}"
         )
-    # The numbers may be any. Preliminary ids are positions in the dict.
-    id_of = {number: i for i, number in enumerate(word_of)}
-    words = {word: i for i, word in enumerate(table)}
+    # The numbers may be any. Preliminary ids are in the order of the dict.
+    words = numbering()
+    id_of = {n: words[unicodedata.normalize("NFC", w)] for n, w in word_of.items()}
     entities = sorted(filter(ENTITY.fullmatch, words), key=entity_number)
     entity_ids = {words[entity] for entity in entities}
     splits = {"train": [], "valid": []}

@@ -43,7 +43,6 @@ if coordinates have decimals. `SetFolder.facts` also contains:
 
 import itertools
 import re
-import unicodedata
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +54,7 @@ from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.handwriting import COLUMNS, Line, content_of
 from lnrepro.data.readers.iam_strokes import offsets, points
-from lnrepro.data.text import plain_punctuation
+from lnrepro.data.text import plain_text
 from lnrepro.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
@@ -147,8 +146,7 @@ def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
         if not raw.official and not raw.find(file):
             continue
         where = raw.path(file)
-        text = unicodedata.normalize("NFC", decode(raw.read(file), where))
-        for entry in text.split():
+        for entry in decode(raw.read(file), where).split():
             known = paths.get(entry, ())
             if len(known) != 1:
                 raise DataError(
@@ -234,7 +232,7 @@ def transcription(content: bytes, where: object, count: int) -> list[str]:
     Raises:
       DataError: there is no "CSR:".
     """
-    text = plain_punctuation(decode(content, where)).replace("\r\n", "\n")
+    text = plain_text(decode(content, where)).replace("\r\n", "\n")
     # Only what follows "CSR:" was corrected.
     found = CORRECTED.search(text)
     if not found:
