@@ -15,7 +15,7 @@ from experiments.sets import open_set
 from lnrepro.checks import Size
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
-from lnrepro.data.reader import COUNTS, Values
+from lnrepro.data.reader import COUNT, Bounds
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
 
@@ -34,7 +34,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
       DataError: the set is missing, or has no images with class numbers.
     """
     opened = open_set(config)
-    opened.check({"image": Values(least=0), "label": COUNTS})
+    opened.check({"image": Bounds(low=0), "label": COUNT})
     images = opened.columns("train")["image"]
     labels = [opened.columns(split)["label"] for split in opened.splits]
     ink, classes = float(images.max()), int(np.concatenate(labels).max()) + 1

@@ -53,6 +53,8 @@ __all__ = [
 def open_set(name: str, data_dir: DataDir = None) -> SetFolder:
     """Open a prepared set; an embedded one is prepared first if necessary.
 
+    Files of at most `set_folder.VERIFIED_BYTES` are verified, once in a process.
+
     Args:
       name: the set.
       data_dir: the folder of all prepared sets.
@@ -61,15 +63,17 @@ def open_set(name: str, data_dir: DataDir = None) -> SetFolder:
       DataError: there is no such set, it is not prepared, or it is damaged.
     """
     folder = folder_of(name, data_dir)
-    if opened := open_folder(folder):
-        return opened
-    if not reader_of(name, data_dir).embedded:
-        raise DataError(
-            f"{name} is not prepared in {folder}; run `python scripts/prepare.py "
-            f"{name} --raw DIR` with the official files in DIR"
-        )
-    opened = open_folder(prepare(name, data_dir=data_dir))
-    assert opened is not None
+    opened = open_folder(folder)
+    if not opened:
+        if not reader_of(name, data_dir).embedded:
+            raise DataError(
+                f"{name} is not prepared in {folder}; run `python scripts/prepare.py "
+                f"{name} --raw DIR` with the official files in DIR; `python "
+                f"scripts/prepare.py {name} --list` says where they come from"
+            )
+        opened = open_folder(prepare(name, data_dir=data_dir))
+        assert opened is not None
+    opened.verify_small_files()
     return opened
 
 

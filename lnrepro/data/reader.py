@@ -25,25 +25,29 @@ Column = np.ndarray | Sequence[np.ndarray]
 Columns = Mapping[str, Column]
 
 
-class Values(NamedTuple):
-    """The numbers that a column may hold, which are finite.
+class Bounds(NamedTuple):
+    """What a column may hold: finite numbers, and examples of some dimensions.
 
     Attributes:
-      least: the smallest one.
-      most: the largest one.
-      whole: whether they are whole numbers.
+      low: the smallest number.
+      high: the largest number.
+      integer: whether the numbers are integers.
+      ndim: number of dimensions of an example; None if there may be any.
     """
 
-    least: float = -math.inf
-    most: float = math.inf
-    whole: bool = False
+    low: float = -math.inf
+    high: float = math.inf
+    integer: bool = False
+    ndim: int | None = None
 
 
-NUMBERS = Values()
-# Word numbers, and counts.
-COUNTS = Values(0, whole=True)
-# Text.
-BYTES = Values(0, 255, whole=True)
+NUMBERS = Bounds()
+# One class or word number for each example.
+COUNT = Bounds(0, integer=True, ndim=0)
+# A sequence of word numbers or of counts.
+COUNTS = Bounds(0, integer=True, ndim=1)
+BYTES = Bounds(0, 255, integer=True)
+TEXT = BYTES._replace(ndim=1)
 
 
 class Content(NamedTuple):
@@ -102,7 +106,7 @@ class Reader:
     licence: str = "not stated"
     size: str = "not stated"
     configs: Sequence[str] = ()
-    columns: Mapping[str, Values] = dataclasses.field(default_factory=dict)
+    columns: Mapping[str, Bounds] = dataclasses.field(default_factory=dict)
     files: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     published: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sha256: str = ""

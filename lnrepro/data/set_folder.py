@@ -9,6 +9,7 @@ set.json is written last. A folder never changes afterwards.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -21,13 +22,15 @@ import numpy as np
 from lnrepro.data import ragged
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw_folder import Progress, no_progress
-from lnrepro.data.reader import Columns, Values
+from lnrepro.data.reader import Bounds, Columns
 from lnrepro.errors import DataError
 
 SET_FILE = "set.json"
 COLUMNS = "columns"
 # Examples between two calls of `progress`.
 CHUNK = 1000
+# Larger files are verified by `prepare.py --verify` only, which takes longer.
+VERIFIED_BYTES = 64 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +47,8 @@ class SetFolder:
       facts: facts of the whole set, such as its vocabulary; {} if it has none.
       sha256: checksum of the content, see `checksum`.
       sizes: size of each file in bytes.
+      digests: SHA-256 of the facts, and of each file of at most VERIFIED_BYTES; {} for
+        sets that were prepared by an older version.
       files: how many files were read and left out, as text.
     """
 
@@ -56,6 +61,7 @@ class SetFolder:
     facts: Mapping[str, Any]
     sha256: str = ""
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
     files: str = ""
 
     @property
@@ -86,29 +92,24 @@ class SetFolder:
             )
         return ragged.load(self.folder / COLUMNS / split)
 
-    def check(self, wanted: Mapping[str, Values]) -> None:
-        """Check the numbers of columns in all splits.
+    def check(self, wanted: Mapping[str, Bounds]) -> None:
+        """Check columns in all splits.
 
         Args:
-          wanted: the columns that are needed, and the numbers that each may hold.
+          wanted: the columns that are needed, and what each may hold.
 
         Raises:
-          DataError: a column is missing, or an example has another number.
+          DataError: a column is missing, or an example is outside of its bounds.
         """
         for split in self.splits:
             columns = self.columns(split)
-            for name, values in wanted.items():
+            for name, bounds in wanted.items():
                 if name not in columns:
                     raise DataError(
                         f"{self.name}: the split {split} has no column {name!r}, only "
                         f"{', '.join(columns)}"
                     )
-                if wrong := _first_wrong(columns[name], values):
-                    row, number = wrong
-                    raise DataError(
-                        f"{self.name}: {name} of example {row} of {split} is {number}; "
-                        f"{_words(values)} are needed"
-                    )
+                _check_column(columns[name], bounds, f"{self.name}: {name}", split)
 
     def checksum(self, progress: Progress = no_progress) -> str:
         """Return the SHA-256 of the content."""
@@ -133,9 +134,7 @@ class SetFolder:
                     digest.update(f"{name}:{value.dtype.str}:{value.shape};".encode())
                     digest.update(value.tobytes())
         if self.facts:
-            # Sorted keys make the checksum independent of the order of the facts.
-            text = json.dumps(self.facts, ensure_ascii=False, sort_keys=True)
-            digest.update(text.encode())
+            digest.update(self._facts_text().encode())
         return digest.hexdigest()
 
     def verify(self) -> None:
@@ -146,6 +145,27 @@ class SetFolder:
         """
         if self.checksum() != self.sha256:
             raise damaged(self.folder, "its content has another checksum")
+
+    def verify_small_files(self) -> None:
+        """Compare the facts, and the files of at most VERIFIED_BYTES, with `digests`.
+
+        Raises:
+          DataError: one has changed since the set was prepared.
+        """
+        for name, digest in self.digests.items():
+            if self._digest(name) != digest:
+                raise damaged(self.folder, f"{name} has another checksum")
+
+    def _digest(self, name: str) -> str:
+        """Return the SHA-256 of a file of columns, or of the facts for SET_FILE."""
+        if name == SET_FILE:
+            return hashlib.sha256(self._facts_text().encode()).hexdigest()
+        path = self.folder / name
+        return _digest_of_file(path, path.stat().st_mtime_ns)
+
+    def _facts_text(self) -> str:
+        # Sorted keys make a checksum independent of the order of the facts.
+        return json.dumps(self.facts, ensure_ascii=False, sort_keys=True)
 
     def seal(self, progress: Progress) -> "SetFolder":
         """Write set.json, when all columns are written.
@@ -158,8 +178,11 @@ class SetFolder:
             path.relative_to(self.folder).as_posix(): path.stat().st_size
             for path in files
         }
-        sha256 = self.checksum(progress)
-        sealed = dataclasses.replace(self, sha256=sha256, sizes=sizes)
+        small = [name for name, size in sizes.items() if size <= VERIFIED_BYTES]
+        digests = {name: self._digest(name) for name in [*small, SET_FILE]}
+        sealed = dataclasses.replace(
+            self, sha256=self.checksum(progress), sizes=sizes, digests=digests
+        )
         content = dataclasses.asdict(sealed)
         del content["folder"]
         text = json.dumps(content, ensure_ascii=False, indent=1)
@@ -167,43 +190,50 @@ class SetFolder:
         return sealed
 
 
-def _first_wrong(
-    column: np.ndarray | Ragged, values: Values
-) -> tuple[int, np.generic] | None:
-    """Return the row and the number of the first wrong example; None if there is none.
+@functools.cache
+def _digest_of_file(path: pathlib.Path, changed: int) -> str:
+    """Return the SHA-256 of a file that changed last at a time, read once a process."""
+    del changed
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
-    Args:
-      column: the examples.
-      values: the numbers that they may hold.
-    """
-    numbers = column.values if isinstance(column, Ragged) else column
+
+def _check_column(
+    column: np.ndarray | Ragged, bounds: Bounds, name: str, split: str
+) -> None:
+    """Raise DataError for the first example that is outside of its bounds."""
+    is_ragged = isinstance(column, Ragged)
+    numbers = column.values if is_ragged else column
+    ndim = numbers.ndim if is_ragged else numbers.ndim - 1
+    if bounds.ndim not in (None, ndim):
+        raise DataError(
+            f"{name} of {split}: each example has {ndim} dimensions; "
+            f"{bounds.ndim} are needed"
+        )
     if not numbers.size:
-        return None
-    # Whole numbers are told by their type.
-    is_wrong_type = values.whole and numbers.dtype.kind == "f"
+        return
+    # Integers are told by their type.
+    is_wrong_type = bounds.integer and numbers.dtype.kind == "f"
     extremes = np.array([numbers.min(), numbers.max()])
     ragged.forget_pages(numbers)
-    if not is_wrong_type and _are_right(extremes, values).all():
-        return None
-    right = _are_right(numbers, values) & ~np.array(is_wrong_type)
-    first = int(np.argmin(right))
+    if not is_wrong_type and _are_inside(extremes, bounds).all():
+        return
+    are_right = _are_inside(numbers, bounds) & ~np.array(is_wrong_type)
+    first = int(np.argmin(are_right))
     row = first // max(1, math.prod(numbers.shape[1:]))
-    if isinstance(column, Ragged):
+    if is_ragged:
         row = int(np.searchsorted(column.offsets, row, side="right")) - 1
-    return row, numbers.reshape(-1)[first]
+    kind = "whole" if bounds.integer else "finite"
+    raise DataError(
+        f"{name} of example {row} of {split} is {numbers.reshape(-1)[first]}; {kind} "
+        f"numbers from {bounds.low:g} to {bounds.high:g} are needed"
+    )
 
 
-def _are_right(numbers: np.ndarray, values: Values) -> np.ndarray:
+def _are_inside(numbers: np.ndarray, bounds: Bounds) -> np.ndarray:
     # No comparison with NaN is true.
-    is_inside = (values.least <= numbers) & (numbers <= values.most)
+    is_inside = (bounds.low <= numbers) & (numbers <= bounds.high)
     return is_inside & np.isfinite(numbers)
-
-
-def _words(values: Values) -> str:
-    kind = "whole numbers" if values.whole else "finite numbers"
-    if values.most < math.inf:
-        return f"{kind} from {values.least:g} to {values.most:g}"
-    return f"{kind} of at least {values.least:g}" if values.least > -math.inf else kind
 
 
 def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
@@ -228,17 +258,26 @@ def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
         )
     folder.mkdir(parents=True)
     for name, column in columns.items():
-        if not isinstance(column, np.ndarray):
+        arrays = column
+        if isinstance(column, np.ndarray):
+            arrays = [column]
+        else:
             offsets = np.cumsum([0, *map(len, column)], dtype=np.int64)
             np.save(folder / f"{name}{ragged.OFFSETS}.npy", offsets)
             column = np.concatenate(column)
-        # Booleans, integers, unsigned integers and floats.
-        if column.dtype.kind not in "biuf":
+        if any(map(np.ma.is_masked, arrays)):
             raise DataError(
-                f"{name}: values of type {column.dtype}; columns hold numbers, and "
-                "text as its bytes in UTF-8"
+                f"{name}: a value is masked; leave out its example, or fill it in"
             )
-        np.save(folder / f"{name}.npy", np.ascontiguousarray(column))
+        # Booleans, integers, unsigned integers and floats, of the sizes that JAX has.
+        if column.dtype.kind not in "biuf" or column.itemsize > 8:
+            raise DataError(
+                f"{name}: values of type {column.dtype}; columns hold numbers of at "
+                "most 64 bits, and text as its bytes in UTF-8"
+            )
+        # In the byte order of this machine, the only one that JAX has.
+        native = column.dtype.newbyteorder("=")
+        np.save(folder / f"{name}.npy", np.ascontiguousarray(column, native))
     return len(columns[name])
 
 

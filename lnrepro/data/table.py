@@ -133,7 +133,8 @@ def _unknown(name: str) -> DataError:
     if name in STAND_INS:
         return DataError(
             f"{name} is not prepared; run `python scripts/prepare.py "
-            f"{STAND_INS[name]} --raw DIR --as {name}` with its files in DIR"
+            f"{STAND_INS[name]} --raw DIR --as {name}` with its files in DIR; "
+            "docs/data.md says where they come from"
         )
     known = sorted(TABLE)
     near = difflib.get_close_matches(name, known, 1)

@@ -16,11 +16,13 @@ import pytest
 from lnrepro import data
 from lnrepro.data import ragged, set_folder
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Content, Reader, Values, leave_out
+from lnrepro.data.reader import Bounds, Content, Reader, leave_out
 from lnrepro.errors import UserError
 from scripts import prepare
 from tests.data import small
 from tests.data.reading import refused
+
+MASKED = np.ma.array([1.0, 2.0], mask=[False, True])
 
 
 @pytest.fixture
@@ -114,6 +116,9 @@ def test_a_reader_may_write_its_columns_itself(monkeypatch, tmp_path):
         ({"a": np.zeros(2), "b": np.zeros(3)}, "there are {'a': 2, 'b': 3}"),
         ({"a": np.zeros(0)}, "made: the split train needs examples"),
         ({"a": np.array(["x"])}, "a: values of type <U1; columns hold numbers"),
+        ({"a": np.zeros(2, np.longdouble)}, "a: values of type float128; .* 64 bits"),
+        ({"a": MASKED}, "a: a value is masked; leave out its example, or fill it in"),
+        ({"a": [np.ones(2), MASKED]}, "a: a value is masked"),
     ],
 )
 def test_columns_that_are_none(monkeypatch, tmp_path, columns, message):
@@ -121,6 +126,16 @@ def test_columns_that_are_none(monkeypatch, tmp_path, columns, message):
     with refused(message):
         data.open_set("made", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_are_stored_in_the_byte_order_that_jax_has(monkeypatch, tmp_path):
+    swapped = np.arange(3.0).astype(">f4")
+    columns = {"a": swapped, "b": [swapped, swapped[:1], np.ma.array([4, 5])]}
+    put_reader(monkeypatch, read=lambda raw: Content({"train": columns}))
+    found = data.open_set("made", tmp_path).columns("train")
+    np.testing.assert_array_equal(found["a"], np.arange(3, dtype="=f4"), strict=True)
+    assert found["b"].values.dtype == np.dtype("=f8")
+    assert found["b"].values.tolist() == [0, 1, 2, 0, 4, 5]
 
 
 def test_unknown_names(numbers, raw, tmp_path):
@@ -184,7 +199,8 @@ def test_a_damaged_set_names_the_file_and_the_remedy(
             use()
 
 
-def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys):
+def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(set_folder, "VERIFIED_BYTES", 0)
     folder = data.prepare("numbers", raw, tmp_path)
     flags = ["numbers", "--verify", f"--data_dir={tmp_path}"]
     prepare.main(flags)
@@ -192,9 +208,27 @@ def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys):
     assert f"{fingerprint}: the content of {folder} is" in capsys.readouterr().out
     path = folder / "columns/train/digits.npy"
     path.write_bytes(path.read_bytes().replace(b"1000", b"1001"))
-    data.open_columns("numbers", "train", tmp_path)
     with pytest.raises(UserError, match="damaged, its content has another checksum"):
         prepare.main(flags)
+
+
+def test_small_files_and_facts_are_verified_when_a_set_is_opened(
+    numbers, raw, tmp_path
+):
+    folder = data.prepare("numbers", raw, tmp_path)
+    path, set_file = folder / "columns/train/digits.npy", folder / "set.json"
+    for file, old, new in ((path, b"1000", b"1001"), (set_file, b'"b"', b'"c"')):
+        data.open_set("numbers", tmp_path)
+        whole = file.read_bytes()
+        file.write_bytes(whole.replace(old, new))
+        with refused(f"damaged, .*{file.name} has another checksum; remove it and pre"):
+            data.open_set("numbers", tmp_path)
+        file.write_bytes(whole)
+    # A set of an older version has no checksums of files.
+    content = json.loads(set_file.read_text())
+    del content["digests"]
+    set_file.write_text(json.dumps(content))
+    data.open_set("numbers", tmp_path)
 
 
 def test_the_error_for_a_data_dir_that_cannot_be_written(tmp_path, monkeypatch):
@@ -356,8 +390,8 @@ def test_few_examples_are_left_out_and_many_are_an_error():
 
 
 OWN = {
-    "image": Values(0, 255, whole=True),
-    "label": Values(0, 9, whole=True),
+    "image": Bounds(0, 255, integer=True),
+    "label": Bounds(0, 9, integer=True, ndim=0),
 }
 
 

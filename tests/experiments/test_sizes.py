@@ -155,13 +155,16 @@ OWN_IMAGES = [
     ("mnist", {"label": np.arange(6), "image": -1}, "image of example 0 .* is -1"),
     ("mnist", {"label": np.arange(6) + 6}, "config.model.classes = 10, .* least 12;"),
     ("draw", {"image": 2}, "image of example 0 of train is 2; .* from 0 to 1"),
+    ("mnist", {"label": np.zeros((6, 1), int)}, "label of train: .* has 1 dim.* 0 are"),
+    ("draw", {"shape": (784,)}, "image of train: each example has 1 dimensions; 2 are"),
 ]
 
 
 @pytest.mark.parametrize(("name", "columns", "message"), OWN_IMAGES)
 def test_own_images_that_an_experiment_cannot_take(name, columns, message, tmp_path):
     """The reader states no ranges. The labels of train are those of valid and test."""
-    split = {"image": np.full((6, 28, 28), columns.get("image", 1))}
+    shape = columns.get("shape", (28, 28))
+    split = {"image": np.full((6, *shape), columns.get("image", 1))}
     split |= {"label": columns["label"]} if "label" in columns else {}
     content = Content(dict.fromkeys(("train", "valid", "test"), split))
     reader = Reader(title="Own.", read=lambda raw: content)

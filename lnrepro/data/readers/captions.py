@@ -43,11 +43,10 @@ from lnrepro.data.files import load_npy
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import (
     COUNTS,
-    NUMBERS,
+    Bounds,
     Columns,
     Content,
     Reader,
-    Values,
     leave_out,
 )
 from lnrepro.data.readers.caption_files import (
@@ -198,10 +197,10 @@ def _frequent(captions: ByImage) -> list[str]:
 
 
 COLUMNS = {
-    "image": NUMBERS,
+    "image": Bounds(ndim=1),
     "tokens": COUNTS,
-    "lengths": Values(1, whole=True),
-    "id": Values(whole=True),
+    "lengths": Bounds(1, integer=True, ndim=1),
+    "id": Bounds(integer=True, ndim=0),
 }
 COCO_CAPTIONS = Reader(
     title="MS-COCO images with five captions each, VGG-19 features, Karpathy's split",
