@@ -26,10 +26,10 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from lnrepro import data, optional
+from lnrepro import optional
 from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import DataError, UserError, ended
 
 # {experiment: what of the paper its runs are for}, the cheapest first.
 PARTS = {
@@ -40,6 +40,24 @@ PARTS = {
     "order_embeddings": "Figure 1, Table 2",
     "handwriting": "Figure 5",
     "skip_thoughts": "Figure 3, Table 3",
+}
+# {experiment: {variant: minutes of a run with layer norm}}. `small` takes one core of
+# an AMD EPYC (experiments/README.md), the others two cores (docs/reproduce.md).
+MINUTES = {
+    "convnet": {"smoke": 0.1, "": 0.15, "small": 1.5, "paper": 3},
+    "mnist": {
+        "smoke": 0.1,
+        "": 0.1,
+        "small": 1.5,
+        "small_bz4": 5,
+        "paper": 5,
+        "paper_bz4": 35,
+    },
+    "attentive_reader": {"smoke": 0.1, "": 1.5, "small": 2.5, "paper": 5_500},
+    "draw": {"smoke": 0.1, "": 1.5, "small": 4, "paper": 480},
+    "order_embeddings": {"smoke": 0.1, "": 0.5, "small": 7, "paper": 660},
+    "handwriting": {"smoke": 0.1, "": 1.7, "small": 17, "paper": 3_300},
+    "skip_thoughts": {"smoke": 0.1, "": 1.1, "small": 42, "paper": 140_000},
 }
 TUNED, SAME = PROTOCOLS
 # {scale: (variant, protocol, name of its sweep) of each sweep}. Only MNIST has the
@@ -66,12 +84,19 @@ class Item(NamedTuple):
       config: FILE:VARIANT.
       protocol: one of `PROTOCOLS`.
       runs: its runs, without those that belong to an earlier item too.
+      minutes: about the time of one run.
     """
 
     part: str
     config: str
     protocol: str
     runs: Sequence
+    minutes: float
+
+    @property
+    def left(self) -> Sequence:
+        """The runs that have not ended."""
+        return [run for run in self.runs if not run.ended]
 
 
 def plan(
@@ -85,6 +110,7 @@ def plan(
       root: folder of the runs. A run of both protocols is planned once.
       seeds: seeds in place of those of the sweeps.
     """
+    from scripts.sweeps.planned_runs import check_data
     from scripts.sweeps.planned_runs import plan as plan_sweep
 
     found, skipped, planned = [], {}, set()
@@ -94,32 +120,20 @@ def plan(
             if variant.endswith("_bz4") and name != "mnist":
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
-            if missing := _missing_data(config):
-                skipped[config] = f"left out: {PARTS[name]}, {config}: {missing}"
-                continue
             folder = root / f"{name}-{variant or 'default'}"
-            runs = plan_sweep(config, sweep, str(folder), [], few, seeds)
+            try:
+                runs = plan_sweep(config, sweep, str(folder), [], few, seeds)
+                check_data(runs)
+            except DataError as e:
+                skipped[config] = f"left out: {PARTS[name]}, {config}: {e}"
+                continue
             runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
-            runs = [run for run in runs if run.id not in planned]
-            planned |= {run.id for run in runs}
+            runs = [run for run in runs if run not in planned]
+            planned |= set(runs)
             if runs:
-                found.append(Item(PARTS[name], config, protocol, runs))
+                minutes = MINUTES[name][variant]
+                found.append(Item(PARTS[name], config, protocol, runs, minutes))
     return found, list(skipped.values())
-
-
-def _missing_data(config) -> str:
-    """Return the message about the first data set that is not prepared, or ""."""
-    from lnrepro.engine import config_file
-
-    resolved = config_file.read(config)
-    # Evaluations of the transfer tasks are named after their data sets.
-    transfer = [name for name in resolved.evals if name in data.TABLE]
-    for name in (resolved.data.name, *transfer):
-        try:
-            data.open_set(name, resolved.data.dir)
-        except UserError as e:
-            return str(e)
-    return ""
 
 
 def main(argv: list[str]) -> int:
@@ -146,13 +160,15 @@ def main(argv: list[str]) -> int:
         print(_line(item), flush=True)
     if not planned:
         raise UserError("no run is left; prepare a data set")
+    todo = [run for item in planned for run in item.left]
+    hours = sum(item.minutes * len(item.left) for item in planned) / 60
+    print(f"{len(todo)} runs are left, about {hours:,.1f} hours one after the other")
     if args.plan:
         return 0
     # What the report needs is checked before anything is trained.
     figures.check_index(args.report)
     find(args.records)
     runs = [run for item in planned for run in item.runs]
-    todo = [run for run in runs if not run.ended]
     outcomes, stopped = drive(Local(args.processes), todo, 60 * args.hours)
     # A machine that only trains may have nothing to draw with.
     if optional.installed("matplotlib"):
@@ -166,7 +182,7 @@ def main(argv: list[str]) -> int:
 
 def _line(item):
     """Return a line about a sweep of the plan."""
-    n_ended = sum(run.ended for run in item.runs)
+    n_ended = len(item.runs) - len(item.left)
     line = f"{item.part:18} {item.config:35} {item.protocol:10}"
     return f"{line} {n_ended} of {len(item.runs)} runs ended"
 

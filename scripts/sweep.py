@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     """
     args, common = _arguments(argv)
     # Imported late: --help and wrong flags need none of it.
-    from scripts.sweeps.planned_runs import plan
+    from scripts.sweeps.planned_runs import check_data, plan
 
     runs = plan(args.config, args.name, args.root, common, args.only, args.seeds)
     todo = [run for run in runs if not run.ended]
@@ -65,6 +65,7 @@ def main(argv: list[str]) -> int:
     print(f"{ended_runs(runs)}; python -m lnrepro.runs {where}  shows their state")
     if not todo:
         return 0
+    check_data(todo)
     # Only the libraries of the launcher are imported.
     if args.launcher == "slurm":
         from scripts.sweeps import on_slurm

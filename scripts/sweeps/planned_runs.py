@@ -1,5 +1,7 @@
 """The runs of a sweep: their names, directories and commands."""
 
+import hashlib
+import itertools
 import pathlib
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -7,9 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lnrepro import data
 from lnrepro.engine import config_file, experiment, workdir
 from lnrepro.errors import UserError
 from scripts.sweeps import child
+
+# Bytes of the name of a file.
+LONGEST_NAME = 255
 
 
 class PlannedRun(NamedTuple):
@@ -19,11 +25,13 @@ class PlannedRun(NamedTuple):
       id: its overrides, such as "norm=layer,seed=1".
       workdir: the run directory.
       command: what follows `python`.
+      sets: name and folder of each data set that it reads.
     """
 
     id: str
     workdir: pathlib.Path
     command: tuple[str, ...]
+    sets: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -72,8 +80,8 @@ def plan(
       seeds: seeds in place of those of the sweep, one after the other.
 
     Raises:
-      UserError: something is mistyped, or a run's directory holds a run of another
-        config.
+      UserError: something is mistyped, two runs have one name, or a run's directory
+        holds a run of another config.
     """
     file, _, variant = config.partition(":")
     common = _common(common)
@@ -92,10 +100,38 @@ def plan(
         workdir.check_run(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
-        runs.append(PlannedRun(where.name, where, tuple(command)))
-    if not runs or len(set(runs)) < len(runs):
-        raise UserError(f"{file}: its sweep() has no runs, or a run twice")
+        runs.append(PlannedRun(where.name, where, tuple(command), _sets(resolved)))
+    names = [run.id for run in runs]
+    if not runs:
+        raise UserError(f"{file}: its sweep() has no runs")
+    # A folder has the name of its run.
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(
+            f"{file}: several runs of its sweep() are called {twice[0]!a}; let their "
+            "values differ in more than spaces"
+        )
     return runs
+
+
+def check_data(runs: Sequence[PlannedRun]) -> None:
+    """Check that the data sets that runs read are prepared.
+
+    Raises:
+      DataError: one is not, or it is damaged.
+    """
+    for name, folder in dict.fromkeys(itertools.chain(*(run.sets for run in runs))):
+        data.open_set(name, folder)
+
+
+def _sets(config):
+    """Return name and folder of each data set that a run of a config reads."""
+    # Evaluations of the transfer tasks are named after their data sets.
+    transfer = [
+        name
+        for name, schedule in config.evals.items()
+        if name in data.TABLE and schedule != "never"
+    ]
+    return tuple((name, config.data.dir) for name in (config.data.name, *transfer))
 
 
 def text(value: Any) -> str:
@@ -106,7 +142,11 @@ def text(value: Any) -> str:
 def _label(settings):
     """Return such as "norm=layer,seed=1": sorted by field, safe as a file name."""
     words = [f"{field}={value}" for field, value in sorted(settings.items())]
-    return urllib.parse.quote(",".join(words).replace(" ", ""), safe="+-_.()[],=")
+    label = urllib.parse.quote(",".join(words).replace(" ", ""), safe="+-_.(),=")
+    if len(label) <= LONGEST_NAME:
+        return label
+    # The beginning is for people, and the checksum tells long names apart.
+    return label[:100] + "-" + hashlib.sha256(label.encode()).hexdigest()
 
 
 def _common(flags) -> dict[str, str]:

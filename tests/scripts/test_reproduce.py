@@ -10,7 +10,7 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data.set_folder import SetFolder
-from lnrepro.errors import RunError, UserError
+from lnrepro.errors import DataError, RunError
 from scripts import figures, reproduce, sweep
 from tests.refused import refused
 from tests.runs import ROOT, environment
@@ -86,7 +86,7 @@ def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
 
     def open_set(name, data_dir=None):
         if name not in there:
-            raise UserError(f"{name} is not prepared")
+            raise DataError(f"{name} is not prepared")
         return SetFolder(tmp_path, name, "1", name, False, {}, facts)
 
     monkeypatch.setattr(data, "open_set", open_set)
@@ -107,9 +107,10 @@ def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
     assert all("optimizer.learning_rate=0.001" in run.id for run in same.runs)
     flags = ["--scale", "smoke", "--only", "mnist", "--root", str(tmp_path), "--plan"]
     assert reproduce.main(flags) == 0
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, total = capsys.readouterr().out.splitlines()
     assert "tuned      0 of 6 runs ended" in first
     assert "same_rate  0 of 2 runs ended" in second
+    assert total == "8 runs are left, about 0.0 hours one after the other"
 
 
 def test_other_seeds_are_planned_and_kept_records_join_the_report(
@@ -145,7 +146,7 @@ def test_mistakes(flags, message):
 def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     run = SimpleNamespace(finished=True, ended=True, diverged=False)
     run.workdir = ROOT / "experiments/results/decay"
-    items = [reproduce.Item("", "", "", [run])]
+    items = [reproduce.Item("", "", "", [run], 0)]
     monkeypatch.setattr(reproduce, "plan", lambda *args: (items, []))
     (tmp_path / "file").write_text("")
     with refused("file: ", error=RunError):

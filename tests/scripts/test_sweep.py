@@ -187,12 +187,17 @@ def test_mistakes_are_one_line_and_start_nothing(tmp_path, argv, says):
     assert not (tmp_path / "runs").exists()
 
 
+# Two settings, whose runs would have one folder.
+SPACES = "def sweep(name): return [{'norm': 'la yer'}, {'norm': 'layer'}]"
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
         ("", "has no sweep()"),
         ("def sweep(name): return [{'norn': 'layer'}]", "did you mean 'norm'?"),
-        ("def sweep(name): return [{'seed': 1}, {'seed': 1}]", "a run twice"),
+        ("def sweep(name): return [{'seed': 1}, {'seed': 1}]", "are called 'seed=1'"),
+        (SPACES, "several runs of its sweep() are called 'norm=layer'"),
         ("def sweep(name): return []", "has no runs"),
         ("def sweep(name): [{'seed': 1}]", "returned no list of overrides"),
         ("def sweep(): return [{'seed': 1}]", "takes 0 positional arguments"),
@@ -222,6 +227,31 @@ def sweep(name):
     (run,) = planned_runs.plan(f"{file}:smoke", "", str(tmp_path), [], [])
     assert run.id == "model.hidden=(8,8),optimizer.learning_rate=0.01,seed=1"
     assert "--config.optimizer.learning_rate=0.01" in run.command
+
+
+def test_names_of_folders_are_those_that_the_trainer_takes(tmp_path):
+    long, only = "a" * 300, ["norm=layer", "seed=1"]
+    settings = [f"--config.data.dir={tmp_path}", f"--config.data.name={long}"]
+    names = []
+    for last in ("", "b"):
+        settings[-1] += last
+        (run,) = planned_runs.plan(SMOKE, "", None, settings, only)
+        names.append(run.workdir.parent.name)
+        (tmp_path / names[-1]).mkdir()
+    assert len(set(names)) == 2
+    settings = ["--config.model.hidden=[8, 8]"]
+    (run,) = planned_runs.plan(SMOKE, "", None, settings, only)
+    assert run.workdir.parent.name == "smoke,model.hidden=%5B8,8%5D"
+
+
+def test_data_that_is_missing_is_said_once_and_nothing_starts(tmp_path, monkeypatch):
+    monkeypatch.setenv("LNREPRO_DATA", str(tmp_path / "data"))
+    flags = ["configs/mnist.py:paper", "--root", str(tmp_path / "runs")]
+    with refused("mnist is not prepared in ", "mnist --list` says where they come fr"):
+        script.main(flags)
+    assert not (tmp_path / "runs").exists()
+    # The data may be on another machine.
+    assert script.main([*flags, "--launcher", "print"]) == 0
 
 
 def test_two_sweeps_wait_for_each_others_runs(tmp_path):
