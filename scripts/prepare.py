@@ -132,11 +132,9 @@ def prepare(args: argparse.Namespace) -> None:
     opened = data.open_set(args.own_name or name, args.data_dir)
     # The fingerprint is what runs record of their data.
     print(f"{opened.fingerprint} is prepared in {opened.folder}")
-    if opened.files:
-        print(f"  files: {opened.files}")
     for split, count in opened.splits.items():
         print(f"  {split}: {count:,}")
-    for fact, value in opened.facts.items():
+    for fact, value in {**opened.files, **opened.facts}.items():
         print(f"  {fact.replace('_', ' ')}: {in_short(value)}")
     for config in data.reader_of(name, args.data_dir).configs:
         try:

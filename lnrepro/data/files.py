@@ -15,7 +15,6 @@ import gzip
 import io
 import lzma
 import pathlib
-import posixpath
 import re
 import shutil
 import tarfile
@@ -154,20 +153,13 @@ def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes | N
       DataError: the archive cannot be read or is damaged.
     """
     with plain_file(archive) as plain, tarfile.open(plain, "r:") as tar:
-        by_path = {posixpath.normpath(member.name): member for member in tar}
         for member in tar:
-            path, found = posixpath.normpath(member.name), member
-            seen = set()
-            # A chain of links may be a circle.
-            while found and (found.issym() or found.islnk()) and path not in seen:
-                seen.add(path)
-                # The target of a symbolic link is relative to the link's folder.
-                start = posixpath.dirname(path) if found.issym() else ""
-                path = posixpath.normpath(posixpath.join(start, found.linkname))
-                found = by_path.get(path)
             file = None
-            if found and found.isreg() and member.name.lower().endswith(suffix):
-                file = tar.extractfile(found)
+            if member.name.lower().endswith(suffix):
+                # tarfile follows links within the archive. Some lead nowhere, or in a
+                # circle.
+                with contextlib.suppress(KeyError, RecursionError):
+                    file = tar.extractfile(member)
             if not member.isdir():
                 yield member.name, file and file.read()
 

@@ -140,7 +140,7 @@ def _write(
         by_file,
         sizes,
         facts,
-        files=raw.seen.text(),
+        files=raw.seen.summary(),
     )
     _check_columns(made, reader, raw.folder)
     counts = Counter(sizes) + Counter(content.counts)

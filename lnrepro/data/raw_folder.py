@@ -7,21 +7,23 @@ import dataclasses
 import hashlib
 import pathlib
 import unicodedata
-from collections import defaultdict
 from collections.abc import (
     Callable,
     Collection,
+    Hashable,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
+from typing import Any, TypeVar
 
 from lnrepro.data import files
 from lnrepro.data.files import PLAIN_OR_PACKED, SUFFIXES
 from lnrepro.errors import DataError
 from lnrepro.folders import files_below
 
+T = TypeVar("T")
 # How the names of tar archives end.
 ARCHIVES = (".tar", *(f".tar{suffix}" for suffix in SUFFIXES), ".tgz", ".txz", ".tbz2")
 # Files that are named among those that are left out.
@@ -41,31 +43,30 @@ class Files:
 
     Attributes:
       read: the files that were read.
-      copies: number of those that have the content of another one.
       left_out: the files that were left out.
+      contents: hashes of the contents of files in folders.
+      copies: number of files that have the content of another one.
     """
 
     read: set[str] = dataclasses.field(default_factory=set)
-    copies: int = 0
     left_out: set[str] = dataclasses.field(default_factory=set)
+    contents: set[int] = dataclasses.field(default_factory=set)
+    copies: int = 0
 
-    def leave_out(self, name: str) -> None:
-        """Count a file as left out, also if it was read."""
-        self.read.discard(name)
-        self.left_out.add(name)
+    def count_content(self, content: Hashable) -> None:
+        """Count the content of a file, which is a copy if it was there before."""
+        # Equal hashes of different contents are rarer than damaged disks.
+        self.copies += hash(content) in self.contents
+        self.contents.add(hash(content))
 
-    def text(self) -> str:
-        """Return one line; "" if there was no file."""
-        if not self.read:
-            return ""
-        parts = [f"{len(self.read):,} read"]
-        if self.copies:
-            parts.append(f"{self.copies:,} of them with the content of another one")
-        if self.left_out:
-            names = [ascii(name)[1:-1] for name in sorted(self.left_out)[:NAMED]]
-            more = ", ..." if len(self.left_out) > NAMED else ""
-            parts.append(f"{len(self.left_out):,} left out: {', '.join(names)}{more}")
-        return ", ".join(parts)
+    def summary(self) -> dict[str, Any]:
+        """Return counts of the files, and the first that were left out, as JSON."""
+        return {
+            "files read": len(self.read),
+            "copies among them": self.copies,
+            "files left out": len(self.left_out),
+            "such as": sorted(self.left_out)[:NAMED],
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +131,9 @@ class RawFolder:
             )
         return content
 
-    def paths(self, suffix: str, folder: str = ".") -> dict[str, pathlib.Path]:
+    def paths(
+        self, suffix: str, folder: str = ".", wanted: Callable[[str], object] = bool
+    ) -> dict[str, pathlib.Path]:
         """Return the files below a folder, in sorted order.
 
         Linked folders are followed.
@@ -139,6 +142,7 @@ class RawFolder:
           suffix: how their names end, in lower or upper case, apart from the suffix of
             a packing.
           folder: the folder, within the folder of the set.
+          wanted: whether a file of a name is read; by default all are.
 
         Returns:
           The path of each file by its name: the path below the folder, with "/", with
@@ -149,34 +153,20 @@ class RawFolder:
             printed.
         """
         root = self.folder / folder
-        found: dict[str, pathlib.Path] = {}
+        found = []
         # Folders are sorted before what is in them.
         for path in files_below(root):
-            below = path.relative_to(root).as_posix()
-            name = _named(files.unpacked_name(below), suffix)
-            where = pathlib.PurePosixPath(folder, below).as_posix()
             # A link that leads nowhere is an error when it is read.
-            is_other = path.exists() and not path.is_file()
-            if name is None or is_other:
-                self.seen.leave_out(where)
-                continue
-            _check_name(name, found, root)
-            self.seen.read.add(where)
-            found[name] = path
-        return found
-
-    def count_copies(self, paths: Iterable[pathlib.Path]) -> None:
-        """Count the files that have the content of another one."""
-        by_size = defaultdict(list)
-        for path in paths:
-            by_size[path.stat().st_size].append(path)
-        for same in by_size.values():
-            if len(same) > 1:
-                contents = {hashlib.sha256(p.read_bytes()).digest() for p in same}
-                self.seen.copies += len(same) - len(contents)
+            is_file = path.is_file() or not path.exists()
+            found.append((path.relative_to(root).as_posix(), path if is_file else None))
+        return dict(self._chosen(found, suffix, folder, wanted))
 
     def tree(
-        self, folder: str, archives: Collection[str], suffix: str
+        self,
+        folder: str,
+        archives: Collection[str],
+        suffix: str,
+        wanted: Callable[[str], object] = bool,
     ) -> Iterator[tuple[str, bytes]]:
         """Read all files below a folder, from the disk or else from a tar archive.
 
@@ -189,6 +179,7 @@ class RawFolder:
           archives: names of the archives without suffix. The first one that is there is
             read; its suffix is one of ARCHIVES.
           suffix: how the names of the wanted files end.
+          wanted: see `paths`.
 
         Yields:
           The path below the folder, such as "a/b.xml", and the content of each file.
@@ -198,23 +189,20 @@ class RawFolder:
           DataError: there is neither the folder nor an archive, a file cannot be read,
             or is there twice.
         """
-        root = self.folder / folder
-        if root.is_dir():
-            found = self.paths(suffix, folder)
+        if (self.folder / folder).is_dir():
+            found = self.paths(suffix, folder, wanted)
             contents = ((name, files.read(path)) for name, path in found.items())
         else:
-            contents = self._members(folder, archives, suffix)
-        known = set()
+            members = self._members(folder, archives, suffix)
+            contents = self._chosen(members, suffix, folder, wanted)
         for name, content in contents:
-            # Equal hashes of different contents are rarer than damaged disks.
-            self.seen.copies += hash(content) in known
-            known.add(hash(content))
+            self.seen.count_content(content)
             yield name, content
 
     def _members(
         self, folder: str, archives: Collection[str], suffix: str
-    ) -> Iterator[tuple[str, bytes]]:
-        """Read the members of an archive below a folder, see `tree`."""
+    ) -> Iterator[tuple[str, bytes | None]]:
+        """Read the members of an archive below a folder, see `files.members`."""
         at_hand = (self.find(stem, ARCHIVES) for stem in archives)
         archive = next(filter(None, at_hand), None)
         if archive is None:
@@ -224,19 +212,50 @@ class RawFolder:
             )
         # Its members are counted.
         self.seen.read.discard(archive.name)
-        seen = set()
         for member, content in files.members(archive, suffix):
             # The folder may lie at any depth of the archive.
             _, found, below = f"/{member}".partition(f"/{folder}/")
-            if not found:
+            if found:
+                yield below, content
+
+    def _chosen(
+        self,
+        found: Iterable[tuple[str, T | None]],
+        suffix: str,
+        folder: str,
+        wanted: Callable[[str], object],
+    ) -> Iterator[tuple[str, T]]:
+        """Yield the names and contents of wanted files, and count all files.
+
+        Args:
+          found: the path of each file below the folder, and its content or where that
+            is; None if it is no file.
+          suffix: how the names of wanted files end.
+          folder: the folder.
+          wanted: whether a file of a name is read.
+
+        Raises:
+          DataError: a name is there twice, or cannot be printed in one line.
+        """
+        names = set()
+        for path, content in found:
+            place = pathlib.PurePosixPath(folder, path).as_posix()
+            name = _name_of(path, suffix)
+            if name is None or content is None or not wanted(name):
+                self.seen.left_out.add(place)
                 continue
-            name = _named(below, suffix)
-            if name is None or content is None:
-                self.seen.leave_out(member)
-                continue
-            _check_name(name, seen, archive)
-            seen.add(name)
-            self.seen.read.add(member)
+            if not name.isprintable():
+                raise DataError(
+                    f"{self.folder / folder}: the name {files.quoted(name)} cannot be "
+                    "printed; rename the file"
+                )
+            if name in names:
+                raise DataError(
+                    f"{self.folder / folder}: {name} is there more than once, such as "
+                    "plain and packed; remove one of them"
+                )
+            names.add(name)
+            self.seen.read.add(place)
             yield name, content
 
     def missing(self, what: str) -> DataError:
@@ -251,24 +270,12 @@ class RawFolder:
         return DataError(f"{what}; `{command}` says where to get them")
 
 
-def _named(path: str, suffix: str) -> str | None:
+def _name_of(path: str, suffix: str) -> str | None:
     """Return the name of a file; None if it is hidden, or has another suffix.
 
     macOS stores "é" as two characters, unlike other systems and most texts.
     """
-    if files.is_system_file(path) or not path.lower().endswith(suffix):
+    name = files.unpacked_name(path)
+    if files.is_system_file(path) or not name.lower().endswith(suffix):
         return None
-    return unicodedata.normalize("NFC", path[: -len(suffix)]) + suffix
-
-
-def _check_name(name: str, known: Collection[str], where: pathlib.Path) -> None:
-    """Raise DataError if a name cannot be printed in one line, or is known already."""
-    if not name.isprintable():
-        raise DataError(
-            f"{where}: the name {files.quoted(name)} cannot be printed; rename the file"
-        )
-    if name in known:
-        raise DataError(
-            f"{where}: {name} is there more than once, such as plain and packed; "
-            "remove one of them"
-        )
+    return unicodedata.normalize("NFC", name[: -len(suffix)]) + suffix

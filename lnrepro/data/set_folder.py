@@ -49,7 +49,7 @@ class SetFolder:
       sizes: size of each file in bytes.
       digests: SHA-256 of the facts, and of each file of at most VERIFIED_BYTES; {} for
         sets that were prepared by an older version.
-      files: how many files were read and left out, as text.
+      files: how many files were read and left out, see `raw_folder.Files.summary`.
     """
 
     folder: pathlib.Path
@@ -62,7 +62,7 @@ class SetFolder:
     sha256: str = ""
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    files: str = ""
+    files: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:

@@ -150,7 +150,9 @@ def test_copies_and_hidden_files_are_counted(tmp_path):
     data.prepare("bookcorpus", tmp_path / "raw", tmp_path, own_name="mine")
     opened = data.open_set("mine", tmp_path)
     assert opened.facts["books"] == 3
-    assert opened.files == (
-        "3 read, 1 of them with the content of another one, 2 left out: .#one.txt, "
-        ".ipynb_checkpoints/one-checkpoint.txt"
-    )
+    assert opened.files == {
+        "files read": 3,
+        "copies among them": 1,
+        "files left out": 2,
+        "such as": [".#one.txt", ".ipynb_checkpoints/one-checkpoint.txt"],
+    }

@@ -71,7 +71,7 @@ def test_the_script_lists_and_prepares(flags, tmp_path, capsys):
     fingerprint = data.open_set("numbers", root).fingerprint
     out = capsys.readouterr().out
     assert f"{fingerprint} is prepared in {root / 'numbers'}" in out
-    assert "  files: 2 read\n" in out
+    assert "  files read: 2\n" in out
     assert "train: 5" in out
     assert r'words: ["\u00e4", "b"]' in out
     prepare.main(["numbers", flags])

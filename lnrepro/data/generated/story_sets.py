@@ -24,7 +24,7 @@ from lnrepro.data.readers.sentences import (
 def write_stories(raw: RawFolder, folder: pathlib.Path) -> Content:
     """Write the stories. Each of them is a book."""
     books = ((name, iter([(1, text)])) for name, text in stories.texts())
-    return index(books, folder / "train", raw.progress)
+    return index(books, folder / "train", raw)
 
 
 def read_pairs(raw: RawFolder) -> Content:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from lnrepro.data.ragged import OFFSETS, Writer, forget_pages
-from lnrepro.data.raw_folder import Progress
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content
 from lnrepro.data.text import SPECIALS, numbering, plain_text
 from lnrepro.errors import DataError
@@ -31,13 +31,13 @@ CONVERT = "convert it with `python scripts/convert_books.py`"
 Book = tuple[str, Iterable[tuple[int, str]]]
 
 
-def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Content:
+def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Content:
     """Write the columns of books.
 
     Args:
       books: the books.
       folder: where the columns are written.
-      progress: called now and then.
+      raw: the folder of the books, which counts them and is told of progress.
 
     Raises:
       DataError: a book is damaged or not tokenised, or there is no triple.
@@ -46,15 +46,17 @@ def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Co
     starts = [0]
     name = "none"
     for name, blocks in books:
-        attached = apart = 0
+        attached = apart = digest = 0
         for number, text in blocks:
-            progress(f"reading {pathlib.PurePath(name).name}", number, 0)
+            raw.progress(f"reading {pathlib.PurePath(name).name}", number, 0)
             block = plain_text(text).encode("utf-8")
             if not block.endswith(b"\n"):
                 block += b"\n"
             attached += len(ATTACHED.findall(block))
             apart += len(APART.findall(block))
             lines.add(block)
+            digest = hash((digest, block))
+        raw.seen.count_content(digest)
         if attached > apart:
             raise DataError(
                 f"{name}: {attached:,} lines end with a full stop that is attached to "

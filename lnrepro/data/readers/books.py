@@ -55,9 +55,7 @@ def write(raw: RawFolder, folder: pathlib.Path) -> Content:
             "each book, with one sentence per line"
         )
     books = ((str(path), text_blocks(path)) for path in paths)
-    content = index(books, folder / "train", raw.progress)
-    raw.count_copies(paths)
-    return content
+    return index(books, folder / "train", raw)
 
 
 COLUMNS = {"tokens": COUNTS, "triples": COUNT}

@@ -60,7 +60,7 @@ from lnrepro.errors import DataError
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
 VALID = "testset_v"
 # Name of a stroke file: the form and the number of the line.
-STROKE_FILE = re.compile(r"(.+)-([0-9]{1,6})\.xml")
+STROKE_FILE = re.compile(r".+-[0-9]{1,6}\.xml")
 # The line before the corrected lines, and a line break within one of them.
 CORRECTED = re.compile(r"^CSR:", re.MULTILINE)
 BREAK = re.compile("%%+")
@@ -76,8 +76,6 @@ def read(raw: RawFolder) -> Content:
     list_of = _read_lists(raw, strokes)
     # Without a list of training forms, all forms are used.
     wanted = list(list_of) if LISTS[0] in list_of.values() else sorted(strokes)
-    for form in strokes.keys() - set(wanted):
-        raw.seen.leave_out(f"the form {form}, which no list has")
     texts = _read_texts(raw, wanted, strokes)
     if not raw.official:
         _add_missing_lists(list_of, sorted(texts))
@@ -111,13 +109,12 @@ def _name(form: str) -> str:
 def _read_strokes(raw: RawFolder) -> Mapping[str, Strokes]:
     """Read the strokes of all forms, by the path of the form below lineStrokes/."""
     strokes = defaultdict(dict)
-    tree = raw.tree("lineStrokes", ("lineStrokes-all",), ".xml")
+    archives, wanted = ("lineStrokes-all",), STROKE_FILE.fullmatch
+    tree = raw.tree("lineStrokes", archives, ".xml", wanted)
     for i, (path, content) in enumerate(tree):
-        if found := STROKE_FILE.fullmatch(path):
-            line = points(content, raw.folder / "lineStrokes" / path)
-            strokes[found[1]][int(found[2])] = offsets(line)
-        else:
-            raw.seen.leave_out(f"lineStrokes/{path}")
+        form, _, number = path.removesuffix(".xml").rpartition("-")
+        line = points(content, raw.folder / "lineStrokes" / path)
+        strokes[form][int(number)] = offsets(line)
         raw.progress("reading strokes", i, 0)
     return strokes
 
@@ -174,9 +171,8 @@ def _read_texts(
     Raises:
       DataError: a form has no text file, or one without corrected lines.
     """
-    contents = dict(raw.tree("ascii", ("ascii-all",), ".txt"))
-    for name in contents.keys() - {f"{form}.txt" for form in strokes}:
-        raw.seen.leave_out(f"ascii/{name}")
+    wanted = {f"{form}.txt" for form in forms}
+    contents = dict(raw.tree("ascii", ("ascii-all",), ".txt", wanted.__contains__))
     texts, skipped = {}, []
     for form in forms:
         where = raw.folder / "ascii" / f"{form}.txt"
