@@ -60,7 +60,7 @@ def prepare(
             return final
     reader = reader or table.reader_of(name, data_dir)
     if own_name is not None:
-        final = _folder_of_own(own_name, root, reader)
+        final = _folder_of_own_files(own_name, root, reader)
     folder = table.raw_folder(name, raw, data_dir)
     files = RawFolder(name, folder, reader.files, own_name is None, progress)
     content = reader.read(files) if reader.read else None
@@ -81,7 +81,9 @@ def prepare(
     return final
 
 
-def _folder_of_own(own_name: str, root: pathlib.Path, reader: Reader) -> pathlib.Path:
+def _folder_of_own_files(
+    own_name: str, root: pathlib.Path, reader: Reader
+) -> pathlib.Path:
     """Return the folder of a new set of own files.
 
     Raises:

@@ -97,15 +97,15 @@ def _feature(column: np.ndarray | Ragged) -> tfds.features.Tensor:
     return tfds.features.Tensor(shape=shape, dtype=values.dtype, encoding=encoding)
 
 
-def reader(of_set: Reader) -> Reader:
+def reader(official: Reader) -> Reader:
     """Return a reader of a set that TFDS prepared, in place of the official files.
 
     Only the checksum of the content can show that it is the official one.
 
     Args:
-      of_set: the reader of the official files.
+      official: the reader of the official files.
     """
-    return dataclasses.replace(of_set, read=_read, write=None, files={}, published={})
+    return dataclasses.replace(official, read=_read, write=None, files={}, published={})
 
 
 def _read(raw: RawFolder) -> Content:

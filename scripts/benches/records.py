@@ -36,7 +36,7 @@ def write(
     benchmark: str,
     ratios: Mapping[str, float],
     details: Any = None,
-    of_device: str | None = None,
+    device: str | None = None,
 ) -> None:
     """Write a record.
 
@@ -45,7 +45,7 @@ def write(
       benchmark: its name, with the flags that make its ratios different ones.
       ratios: {name: ratio}.
       details: other numbers, as JSON values.
-      of_device: name of the device, where it is not the one at hand.
+      device: name of the device, where it is not the one at hand.
 
     Raises:
       OSError: it cannot be written.
@@ -56,7 +56,7 @@ def write(
         "benchmark": benchmark,
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit(),
-        "device": of_device or device(),
+        "device": device or this_device(),
         "versions": provenance.versions(),
         "ratios": dict(ratios),
         "details": details,
@@ -93,10 +93,10 @@ def commit() -> str:
 
 def where() -> str:
     """Return device, version and commit, for the line above a table."""
-    return f"{device()}, jax {jax.__version__}, commit {commit()}"
+    return f"{this_device()}, jax {jax.__version__}, commit {commit()}"
 
 
-def device() -> str:
+def this_device() -> str:
     """Return the name of the device, of a CPU with its number of cores."""
     first = jax.devices()[0]
     if first.platform != "cpu":

@@ -48,8 +48,8 @@ class Local:
         if not self._gpus:
             return self._environment
         # Slot i has the GPUs i, i + slots, ...; with more slots than GPUs, one of them.
-        own = self._gpus[slot % len(self._gpus) :: self.slots]
-        env = self._environment | {"CUDA_VISIBLE_DEVICES": ",".join(own)}
+        gpus = self._gpus[slot % len(self._gpus) :: self.slots]
+        env = self._environment | {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         runs_per_gpu = -(-self.slots // len(self._gpus))
         fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"
         if runs_per_gpu > 1 and fraction not in os.environ:

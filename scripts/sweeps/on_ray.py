@@ -59,8 +59,8 @@ class OnRay:
             max_retries=RETRIES,
             scheduling_strategy="SPREAD",
         )(_train)
-        own = {k: v for k, v in os.environ.items() if k.startswith("LNREPRO_")}
-        self._environment = own | child.threads(cpus)
+        settings = {k: v for k, v in os.environ.items() if k.startswith("LNREPRO_")}
+        self._environment = settings | child.threads(cpus)
 
     def start(self, run: PlannedRun) -> "RayTask":
         """Hand a run to Ray."""

@@ -209,10 +209,10 @@ def _filter(sweep, only) -> list[Mapping[str, Any]]:
     for wanted in only:
         field, _, values = wanted.partition("=")
         values = set(values.split(","))
-        there = {text(run[field]) for run in sweep if field in run}
-        if not values <= there:
+        swept = {text(run[field]) for run in sweep if field in run}
+        if not values <= swept:
             raise UserError(
-                f"--only {wanted}: the sweep has {', '.join(sorted(there)) or 'none'}"
+                f"--only {wanted}: the sweep has {', '.join(sorted(swept)) or 'none'}"
             )
         sweep = [run for run in sweep if text(run.get(field)) in values]
     return sweep

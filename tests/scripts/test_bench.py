@@ -28,7 +28,7 @@ def test_a_record_says_what_was_measured_where(tmp_path):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"])
     assert re.fullmatch(r"[0-9a-f]{7}|unknown", record["commit"])
     assert "jax" in record["versions"]
-    assert record["device"] == records.device()
+    assert record["device"] == records.this_device()
     records.write(None, "engine", {})
 
 

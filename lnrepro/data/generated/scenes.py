@@ -273,9 +273,9 @@ def features(pictures: np.ndarray) -> np.ndarray:
         maps = np.stack([similarity, *edges], axis=1)
         cells = maps.reshape(len(pictures), -1, GRID, CELL, GRID, CELL)
         sums.append(cells.sum((3, 5), dtype=np.int64))
-    of_pictures = np.stack(sums, axis=1).reshape(len(pictures), -1)
-    total = of_pictures.sum(axis=1, keepdims=True)
-    return np.sqrt(of_pictures / total).astype(np.float32)
+    numbers = np.stack(sums, axis=1).reshape(len(pictures), -1)
+    total = numbers.sum(axis=1, keepdims=True)
+    return np.sqrt(numbers / total).astype(np.float32)
 
 
 SCENES = Reader(
