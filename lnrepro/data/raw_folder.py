@@ -61,12 +61,13 @@ class Files:
 
     def summary(self) -> dict[str, Any]:
         """Return counts of the files, and the first that were left out, as JSON."""
-        return {
+        counts = {
             "files read": len(self.read),
             "copies among them": self.copies,
             "files left out": len(self.left_out),
             "such as": sorted(self.left_out)[:NAMED],
         }
+        return {what: found for what, found in counts.items() if found}
 
 
 @dataclasses.dataclass(frozen=True)
