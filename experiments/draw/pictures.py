@@ -30,7 +30,7 @@ MAX_GLIMPSES = 12
 # Picture pixels for a pixel of an image in `glimpses`.
 ZOOM = 4
 # The animation shows its last frame this many times more.
-LAST_FRAMES = 12
+LAST_FRAMES = 24
 CAPTIONS = {
     "samples": "images drawn from the prior: the mean of each pixel",
     "samples_over_glimpses": "drawn from the prior, glimpse by glimpse; "
@@ -98,10 +98,12 @@ def animation(
       windows: [G, N, 5], what was written to, see `attention.geometry`.
     """
     # A frame for each glimpse: the canvas so far, and the window that is written to.
-    frames = [
-        page(image[:ANIMATED], 8, windows_of(draw, "write", numbers[:ANIMATED]))
-        for image, numbers in zip(images, windows, strict=True)
-    ]
+    frames = []
+    for image, numbers in zip(images, windows, strict=True):
+        shown = windows_of(draw, "write", numbers[:ANIMATED])
+        # Thin lines, since these images are small.
+        shown = [window._replace(sigma=0.0) for window in shown]
+        frames.append(page(image[:ANIMATED], 8, shown))
     # The last frames have no windows, so that the images can be seen.
     frames += [page(images[-1, :ANIMATED], 8)] * LAST_FRAMES
     return np.stack(frames)

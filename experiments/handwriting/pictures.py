@@ -110,7 +110,8 @@ def _placed(lines):
 def svg(lines: Sequence[Strokes]) -> str:
     """Write the same as an SVG document in which the pen writes, again and again.
 
-    Each line is a group, each stroke a path. Programs without animation show all of it.
+    Each line is a group, each stroke a path. The finished lines are shown first, and
+    alone by programs without animation.
     """
     placed, width, height, usual_height = _placed(lines)
     steps = sum(len(stroke) for line in lines for stroke in line)
@@ -120,7 +121,7 @@ def svg(lines: Sequence[Strokes]) -> str:
         paths = []
         for stroke in line:
             first, step = step, step + len(stroke)
-            times = [t / STEPS_PER_SECOND / seconds for t in (first, step)]
+            times = [(PAUSE + t / STEPS_PER_SECOND) / seconds for t in (first, step)]
             paths.append(_svg_path(stroke, times, seconds))
         written.append("\n".join(["<g>", *paths, "</g>"]))
     colour = "#{:02x}{:02x}{:02x}".format(*INK)
@@ -144,11 +145,14 @@ def _svg_path(points: np.ndarray, times: Sequence[float], seconds: float) -> str
         points = np.concatenate([points, points + 0.1])
     places = [f"{x:.1f},{y:.1f}" for x, y in points]
     moves = "M" + " L".join(places)
-    # The dash starts a little before the stroke, where its round end is not seen.
+    # The dash lies on the stroke, then a little before it, where its round end is not
+    # seen, and moves onto it.
+    pause = f"{PAUSE / seconds:.4f}"
     return (
         f'<path pathLength="1" d="{moves}">'
-        '<animate attributeName="stroke-dashoffset" values="1.1;1.1;0;0" '
-        f'keyTimes="0;{times[0]:.4f};{times[1]:.4f};1" dur="{seconds:.2f}s" '
+        '<animate attributeName="stroke-dashoffset" values="0;0;1.1;1.1;0;0" '
+        f'keyTimes="0;{pause};{pause};{times[0]:.4f};{times[1]:.4f};1" '
+        f'dur="{seconds:.2f}s" '
         'repeatCount="indefinite"/></path>'
     )
 

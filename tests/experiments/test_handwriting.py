@@ -353,17 +353,21 @@ def test_strokes_of_an_svg_are_written_one_after_the_other():
     assert [path.get("d").count(",") for path in paths] == [3, 2, 2]
     # Without animation a stroke has no dash, so that all of it is seen.
     assert not any(path.get("stroke-dasharray") for path in paths)
-    ended = 0.0
+    # The finished lines come first, and then each stroke after the one before it.
+    ended = None
     for path, steps in zip(paths, (3, 1, 2), strict=True):
         animation = path.find("{*}animate")
         times = [float(time) for time in animation.get("keyTimes").split(";")]
-        assert times[0] == 0
-        assert times[1] == ended
-        assert times[2] > times[1]
-        assert times[3] == 1
+        offsets = [float(value) for value in animation.get("values").split(";")]
         seconds = float(animation.get("dur").removesuffix("s"))
-        written = (times[2] - times[1]) * seconds
+        assert times[0] == 0
+        assert times[1] == times[2] == pytest.approx(pictures.PAUSE / seconds, abs=1e-4)
+        assert times[3] == (times[2] if ended is None else ended)
+        assert times[4] > times[3]
+        assert times[5] == 1
+        assert [offset > 1 for offset in offsets] == [0, 0, 1, 1, 0, 0]
+        written = (times[4] - times[3]) * seconds
         assert written == pytest.approx(steps / pictures.STEPS_PER_SECOND, abs=0.01)
-        ended = times[2]
+        ended = times[4]
     empty = pictures.svg([[]])
     assert not ElementTree.fromstring(empty).findall(".//{*}path")
