@@ -12,7 +12,7 @@ from lnrepro.errors import UserError
 def refused(*named: str, error: type[Exception] = UserError) -> Iterator[None]:
     """Check that the body raises `error` in one line that has every text of `named`."""
     with pytest.raises(error) as caught:
-        yield
+        yield caught
     line = str(caught.value)
     assert "\n" not in line, line
     for text in named:

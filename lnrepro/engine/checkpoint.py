@@ -20,8 +20,8 @@ from lnrepro.errors import RunError, UserError
 # How often a reader starts over, while the run that it reads makes new checkpoints.
 # Each time the run has saved again during one read, so that a second is rare.
 TRIES = 20
-# Number of checkpoints of each kind that are kept.
-KEPT = {"last": 2, "best": 1}
+# Number of checkpoints in last/ that are kept.
+KEPT = 2
 
 
 class Notes(NamedTuple):
@@ -36,7 +36,8 @@ class Notes(NamedTuple):
       artifacts: the paths that were written.
       meter: the metrics since the last record, see `Meter.state`.
       due: names of the evaluations that are left to do at this step.
-      records: number of records in metrics.jsonl.
+      records: the `metrics.Records`; of checkpoints that were written before records
+        had a digest, their number.
     """
 
     config: dict[str, Any]
@@ -47,16 +48,16 @@ class Notes(NamedTuple):
     artifacts: Sequence[str] = ()
     meter: dict[str, Any] | None = None
     due: Sequence[str] = ()
-    records: int = 0
+    records: Sequence[int] | int = (0, 0, 0)
 
 
 class Checkpoint(NamedTuple):
-    """A restored checkpoint, or the start of a run, which has step 0.
+    """A restored checkpoint.
 
     Attributes:
       step: number of steps taken before.
       state: the state, as NumPy arrays.
-      notes: what was saved with it: JSON values, of a run's start its `Notes`.
+      notes: what was saved with it, as JSON values.
     """
 
     step: int
@@ -71,17 +72,23 @@ def digest(state: Any, notes: dict[str, Any]) -> int:
     """
     crc = 0
     for leaf in jax.tree.leaves(state):
-        # CRC-32 reads bytes. bfloat16 and 0-dimensional arrays are viewed as bytes too.
-        data = np.ascontiguousarray(leaf).view(np.uint8).reshape(-1)
-        crc = zlib.crc32(data.data, crc)
+        crc = zlib.crc32(_bytes(leaf).data, crc)
     return zlib.crc32(json.dumps(notes, sort_keys=True).encode(), crc)
+
+
+def _bytes(leaf):
+    """Return an array as bytes, also one of bfloat16 or without dimensions."""
+    return np.ascontiguousarray(leaf).view(np.uint8).reshape(-1)
 
 
 class Store:
     """The checkpoints of a run.
 
-    `last/` holds the newest ones, for resuming. `best/` holds that of the best
-    evaluation.
+    `last/` holds the newest ones, for resuming. A run starts from the one of step 0,
+    which is nothing else: who reads a run finds no checkpoint in it.
+
+    `best/` follows `last/`. It holds the best checkpoint that the newest one in `last/`
+    names, and a better one that the next one will name.
 
     Saves are asynchronous and atomic: a folder named by its step exists only when it is
     complete.
@@ -97,6 +104,8 @@ class Store:
         """
         self.folder, self._writing = folder, writing
         self._managers = {}
+        # The step of the best checkpoint that the newest one in last/ names.
+        self._named: int | None = None
         orbax_workarounds.install()
 
     def _manager(self, name):
@@ -110,7 +119,7 @@ class Store:
         processes = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
         options = ocp.CheckpointManagerOptions(
             multiprocessing_options=processes,
-            max_to_keep=KEPT[name] if self._writing else None,
+            max_to_keep=KEPT if self._writing and name == "last" else None,
             read_only=not self._writing,
             create=self._writing,
             cleanup_tmp_directories=self._writing,
@@ -132,6 +141,43 @@ class Store:
             )
         return self._managers[name]
 
+    def begin(self, state: Any, notes: dict[str, Any]) -> Checkpoint:
+        """Save the state of step 0 and read it back.
+
+        What cannot be saved or read is found before it has cost anything.
+
+        Args:
+          state: the state on the host.
+          notes: JSON values to save with it.
+
+        Returns:
+          What was read.
+
+        Raises:
+          UserError: it is not equal to the bit; the array or the path is named.
+        """
+        try:
+            self._save("last", 0, state, notes)
+            self.wait()
+            read, read_notes = self._load("last", 0, state)
+            for (path, a), b in zip(
+                jax.tree.leaves_with_path(state), jax.tree.leaves(read), strict=True
+            ):
+                if a.dtype != b.dtype or not np.array_equal(_bytes(a), _bytes(b)):
+                    name = jax.tree_util.keystr(path, simple=True, separator="/")
+                    raise ValueError(f"{name} is read back with other bits")
+            return _checked(0, read, read_notes)
+        except MemoryError:
+            raise
+        # Orbax and TensorStore raise many types.
+        except Exception as e:
+            reason = _reason(e.__cause__ if isinstance(e, RunError) else e)
+            raise UserError(
+                f"{self.folder}: the state of step 0 cannot be saved there and read "
+                f"back ({reason}); mend the array that is named, or give a --workdir "
+                "whose path is shorter and has none of []*?"
+            ) from e
+
     def save(self, name: str, step: int, state: Any, notes: dict[str, Any]) -> None:
         """Start to save a checkpoint; return before it is on disk.
 
@@ -139,33 +185,65 @@ class Store:
           name: "last" or "best".
           step: the step of the state.
           state: the state on the host.
-          notes: JSON values to save with it.
+          notes: JSON values to save with it. "best" has the step of the best
+            checkpoint, if there is one.
 
         Raises:
           RunError: this save or the one before it failed. Checkpoints of earlier steps
             are intact.
         """
-        import orbax.checkpoint as ocp
-
-        manager = self._manager(name)
-        if name == "last":
-            # Its notes name the best checkpoint, which must be on disk before.
-            self.wait()
         # A save goes on in the background, so that an error may be that of the one
         # before.
         what = f"save a checkpoint in {self.folder / name}, at or before step {step}"
         with _errors_of(what):
-            # A run that fell back to an older checkpoint takes these steps again.
-            for later in [s for s in manager.all_steps() if s >= step]:
-                manager.delete(later)
-            manager.save(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.PyTreeSave(state),
-                    notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)}),
-                ),
-                force=True,
-            )
+            self._save(name, step, state, notes)
+
+    def _save(self, name, step, state, notes):
+        import orbax.checkpoint as ocp
+
+        # What a checkpoint names is on disk before, and what it replaces goes after.
+        self.wait()
+        best = (notes.get("best") or {}).get("step")
+        self._keep_best(self._named, best)
+        manager = self._manager(name)
+        # A run that fell back to an older checkpoint takes these steps again.
+        for later in [s for s in manager.all_steps() if s >= step]:
+            manager.delete(later)
+        manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.PyTreeSave(state),
+                notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)}),
+            ),
+            force=True,
+        )
+        if name == "last":
+            self._named = best
+
+    def follow(self, best: int | None) -> bool:
+        """Remove all best checkpoints but the one that a run names.
+
+        Others are of a trajectory that the run has left, or no longer the best.
+
+        Args:
+          best: its step, or None.
+
+        Returns:
+          Whether it is there.
+        """
+        self.wait()
+        self._named = best
+        with _errors_of(f"remove checkpoints in {self.folder / 'best'}"):
+            return best in self._keep_best(best)
+
+    def _keep_best(self, *steps):
+        """Remove all other best checkpoints; return the steps that are left."""
+        if not (self.folder / "best").is_dir():
+            return []
+        manager = self._manager("best")
+        for step in [step for step in manager.all_steps() if step not in steps]:
+            manager.delete(step)
+        return manager.all_steps()
 
     def restore(self, name: str, like: Any) -> Checkpoint | None:
         """Read the newest checkpoint that can be read.
@@ -204,10 +282,13 @@ class Store:
         return saved
 
     def _steps(self, name):
-        """Return the steps of the checkpoints on disk, the newest first."""
+        """Return the steps of the checkpoints that may be read, the newest first."""
         manager = self._manager(name)
         manager.reload()
-        return sorted(manager.all_steps(), reverse=True)
+        steps = sorted(manager.all_steps(), reverse=True)
+        trained = [step for step in steps if step]
+        # A damaged checkpoint does not give way to the start.
+        return trained or (steps if self._writing else [])
 
     def _newest(self, name, steps, like):
         """Return the first checkpoint that can be read, and lines about the others."""
@@ -224,6 +305,10 @@ class Store:
         return None, failed
 
     def _read(self, name, step, like):
+        return _checked(step, *self._load(name, step, like))
+
+    def _load(self, name, step, like):
+        """Return the state and the notes of a checkpoint."""
         import orbax.checkpoint as ocp
 
         there = described(self._manager(name).item_metadata(step).state.tree)
@@ -240,11 +325,7 @@ class Store:
                 notes=ocp.args.JsonRestore(),
             ),
         )
-        notes = dict(read.notes)
-        # The digest was taken before it was added to the notes.
-        if notes.pop("digest", None) != digest(read.state, notes):
-            raise ValueError("its contents do not match its digest")
-        return Checkpoint(step, read.state, notes)
+        return read.state, dict(read.notes)
 
     def wait(self) -> None:
         """Wait until every save is on disk.
@@ -262,6 +343,14 @@ class Store:
             with contextlib.suppress(Exception):
                 manager.close()
         self._managers = {}
+
+
+def _checked(step, state, notes):
+    """Return what was read as a Checkpoint, if it matches its digest."""
+    # The digest was taken before it was added to the notes.
+    if notes.pop("digest", None) != digest(state, notes):
+        raise ValueError("its contents do not match its digest")
+    return Checkpoint(step, state, notes)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The steps of a run, and what is due after them: log, evaluate, save."""
+"""The steps of a run, and what is due after them: log, save, evaluate."""
 
 import contextlib
 import pathlib
@@ -17,7 +17,7 @@ from lnrepro.engine.run import Results, Run, numbers_of
 from lnrepro.engine.signals import Interrupted, Signals, Stopped
 from lnrepro.engine.sink import Sink
 from lnrepro.engine.train_step import close, take
-from lnrepro.errors import Diverged
+from lnrepro.errors import Diverged, RunError
 
 # Calls of the compiled step that are dispatched ahead of the devices. With more of
 # them, the answer to a signal takes longer. With fewer, the devices wait for the host.
@@ -44,7 +44,6 @@ class Loop:
         self._best, self._numbers = start.notes.best, dict(start.notes.numbers)
         self._written = Artifacts(list(map(pathlib.Path, start.notes.artifacts)), {})
         self._meter = Meter(run.placement.read, start.notes.meter)
-        self._is_noted = False
         self._log_every = run.config.log_every or run.steps_per_epoch
         self._save_every = run.config.save_every or run.steps_per_epoch
 
@@ -60,13 +59,11 @@ class Loop:
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._signals)
-            if self._notes.due:
-                # What a signal has interrupted.
-                self._evaluate_and_save(self._notes.due, 0)
+            # What was interrupted after the checkpoint.
+            self._evaluate_and_stop(self._notes.due, 0, is_saved=True)
             batches = self._run.experiment.batches(self._step)
             stack.callback(close, batches)
             self._take_steps(batches)
-            self._log()
             self._store.wait()
             if self._signals.caught:
                 raise Stopped(self._signals.caught[0], self._step)
@@ -117,7 +114,10 @@ class Loop:
 
             every = run.evals.every
             names = [name for name in every if self._is_due(every[name])]
-            self._evaluate_and_save(names, signum)
+            is_saved = bool(signum) or self._is_due(self._save_every)
+            if is_saved:
+                self._save("last", names)
+            self._evaluate_and_stop(names, signum, is_saved)
 
     def _is_due(self, every: int) -> bool:
         return self._step % every == 0 or self._step == self._run.total_steps
@@ -146,15 +146,17 @@ class Loop:
         self._written.add(files)
         return found
 
-    def _evaluate_and_save(self, due: Sequence[str], signum: int) -> None:
-        """Do what is due after a call, and stop for a signal.
+    def _evaluate_and_stop(
+        self, due: Sequence[str], signum: int, is_saved: bool
+    ) -> None:
+        """Do the evaluations that are due after a call, and stop for a signal.
 
         Args:
           due: names of the evaluations. Where a signal comes before their end, they are
-            noted in the checkpoint, and are done when the run goes on.
+            done when the run goes on.
           signum: the signal to stop for, or 0.
+          is_saved: whether the state is saved, with what is due.
         """
-        kinds = []
         if due and not signum:
             # Records stay in the order of the steps.
             self._log()
@@ -163,17 +165,14 @@ class Loop:
             except Interrupted:
                 caught = self._signals.caught
                 signum = caught[0] if caught else signal.SIGTERM
+                if not is_saved:
+                    self._save("last", due)
             else:
                 if self._is_best(found, due):
                     metric = self._run.config.best.metric
                     value = found[metric]
                     self._best = {"metric": metric, "value": value, "step": self._step}
-                    kinds.append("best")
-                due = []
-        if signum or self._is_due(self._save_every):
-            kinds.append("last")
-        if kinds:
-            self._save(kinds, due)
+                    self._save("best", ())
         if signum:
             self._store.wait()
             raise Stopped(signum, self._step)
@@ -198,11 +197,11 @@ class Loop:
             return found[metric] < self._best["value"]
         return found[metric] > self._best["value"]
 
-    def _save(self, kinds: list[str], due: Sequence[str]) -> None:
+    def _save(self, name: str, due: Sequence[str]) -> None:
         """Save the state.
 
         Args:
-          kinds: as the "best" or as the "last" checkpoint or both.
+          name: as the "best" or as the "last" checkpoint.
           due: names of the evaluations that are left to do at this step.
         """
         self._sink.check_held()
@@ -221,14 +220,12 @@ class Loop:
             records=self._sink.flush(),
         )
         on_host = self._placement.read(self._state)
-        for kind in kinds:
-            self._store.save(kind, self._step, on_host, notes._asdict())
-        # The first save is waited for, so that the note is right even if the run is
-        # killed now.
-        if "last" in kinds and not self._is_noted:
+        self._store.save(name, self._step, on_host, notes._asdict())
+        try:
+            self._sink.check_records()
+        except RunError:
             self._store.wait()
-            self._is_noted = True
-            self._sink.saved(self._step)
+            raise
 
 
 @jax.jit

@@ -4,14 +4,18 @@ import collections
 import csv
 import json
 import math
+import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, NoReturn
+import shlex
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from lnrepro.engine import json_files
-from lnrepro.errors import Diverged, UserError
+from lnrepro.errors import Diverged, RunError, UserError
 
 
 class Meter:
@@ -107,30 +111,102 @@ def _diverged(name: str, value: float, step: int) -> NoReturn:
     raise Diverged(f"{name} is {value} at step {step}", name, step)
 
 
-def open_records(workdir: pathlib.Path, step: int, count: int) -> IO[str]:
-    """Open metrics.jsonl to append, and remove what was written after the checkpoint.
+class Records(NamedTuple):
+    """What a metrics.jsonl holds: number of records, bytes, and the CRC-32 of these."""
 
-    Args:
-      workdir: the run directory.
-      step: the step of the checkpoint; 0 for a new run.
-      count: number of records at the checkpoint.
+    count: int
+    size: int
+    digest: int
 
-    Raises:
-      UserError: records are missing.
+
+class RecordFile:
+    """The metrics.jsonl of a run, to append to.
+
+    The digest of its bytes is kept as they are written.
+
+    Attributes:
+      written: what this run has written, also before it was resumed.
     """
-    path = workdir / "metrics.jsonl"
-    there = read(path) if path.exists() else []
-    if len(there) < count:
-        raise UserError(
-            f"{path} has {len(there)} of the {count} records that go with the "
-            f"checkpoint of step {step}: put the file back, or remove {workdir} to "
-            "start again"
+
+    def __init__(self, workdir: pathlib.Path, step: int, noted: Sequence[int] | int):
+        """Open the file, and remove what was written after the checkpoint.
+
+        Args:
+          workdir: the run directory.
+          step: the step of the checkpoint.
+          noted: the Records at the checkpoint; their number alone, if the checkpoint
+            was written before they had a digest.
+
+        Raises:
+          UserError: the file holds other records.
+        """
+        self._path = workdir / "metrics.jsonl"
+        content = self._path.read_bytes() if self._path.exists() else b""
+        if isinstance(noted, int):
+            print(
+                f"{self._path}: the checkpoint of step {step} has no digest of its "
+                f"records; the first {noted} are taken",
+                file=sys.stderr,
+            )
+            # Behind the last newline is nothing, or a line that was cut.
+            lines = content.split(b"\n")[:-1]
+            content = b"".join(line + b"\n" for line in lines[:noted])
+            self.written = Records(noted, len(content), zlib.crc32(content))
+            is_own = len(lines) >= noted
+        else:
+            self.written = Records(*noted)
+            content = content[: self.written.size]
+            is_own = zlib.crc32(content) == self.written.digest
+        if not is_own:
+            raise UserError(
+                f"{self._path} does not hold the {self.written.count} records that go "
+                f"with the checkpoint of step {step}: put the file back, or remove "
+                f"{workdir} to start again"
+            )
+        # This run writes again what an interrupted one wrote after its checkpoint.
+        self._file = open(self._path, "a+b")
+        self._file.truncate(len(content))
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append a record."""
+        line = (json_files.text(record) + "\n").encode()
+        self._file.write(line)
+        # For programs that follow the file. Only `flush` makes it survive a crash.
+        self._file.flush()
+        count, size, digest = self.written
+        self.written = Records(count + 1, size + len(line), zlib.crc32(line, digest))
+
+    def flush(self) -> None:
+        """Put all records on disk."""
+        os.fsync(self._file.fileno())
+
+    def check(self) -> None:
+        """Check that the file in the run directory is the one that is written.
+
+        Raises:
+          RunError: it was replaced or changed, as by an editor. What the open file
+            holds is in metrics.recovered.jsonl.
+        """
+        ours = os.fstat(self._file.fileno())
+        is_there = self._path.exists() and os.path.samestat(self._path.stat(), ours)
+        if is_there and ours.st_size == self.written.size:
+            return
+        self._file.seek(0)
+        held = self._file.read()
+        recovered = self._path.with_name("metrics.recovered.jsonl")
+        recovered.write_bytes(held)
+        remedy = f"{recovered} has what is left of them; put the file back"
+        if zlib.crc32(held) == self.written.digest:
+            remedy = shlex.join(["mv", str(recovered), str(self._path)])
+        raise RunError(
+            f"{self._path} was replaced or changed while the run trained. The state is "
+            f"saved. To put the {self.written.count} records back: {remedy}; then the "
+            "same command resumes"
         )
-    # An interrupted run may have written records after its last checkpoint. This run
-    # writes them again.
-    lines = [json_files.text(record) + "\n" for record in there[:count]]
-    json_files.replace(path, "".join(lines))
-    return open(path, "a", encoding="utf-8")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from lnrepro.engine.artifacts import Artifacts
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation
 from lnrepro.engine.train_step import State, make_init, make_step
+from lnrepro.errors import UserError
 
 
 class Results(NamedTuple):
@@ -95,9 +96,13 @@ class Run:
         return f"{config.experiment} norm={config.norm} data={config.data.name}"
 
     def initial(self) -> State:
-        """Return the state before the first step, as NumPy arrays."""
+        """Return the state before the first step, as NumPy arrays.
+
+        Raises:
+          UserError: an array cannot be one of NumPy, such as a typed key of JAX.
+        """
         init = jax.jit(make_init(self.experiment, self.optimizer))
-        return jax.tree.map(np.array, init(self._init_key))
+        return jax.tree.map_with_path(_on_host, init(self._init_key))
 
     def shapes(self) -> State:
         """Return the shapes of the state; nothing is computed."""
@@ -139,6 +144,13 @@ class Run:
             for evaluation in evaluations.values():
                 written.add(artifacts.write(self.folder / "artifacts", evaluation))
         return written
+
+
+def _on_host(path, x):
+    try:
+        return np.array(x)
+    except TypeError as e:
+        raise UserError(f"{jax.tree_util.keystr(path)} of the state: {e}") from None
 
 
 def numbers_of(evaluations: Mapping[str, Evaluation]) -> dict[str, float]:

@@ -3,13 +3,13 @@
 Process 0 prints them and writes them to the run directory. The others do nothing.
 """
 
-import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from lnrepro.engine import artifacts, json_files, provenance, report, workdir
+from lnrepro.engine.checkpoint import Checkpoint
 from lnrepro.engine.events import Events
-from lnrepro.engine.metrics import open_records, write_csv
+from lnrepro.engine.metrics import RecordFile, write_csv
 from lnrepro.engine.progress import Progress, table
 from lnrepro.engine.run import Results, Run
 from lnrepro.engine.workdir import Lock
@@ -53,12 +53,12 @@ class Sink:
     def pictures(self, paths: Iterable[pathlib.Path], step: int) -> None:
         """Show files that an evaluation has written."""
 
-    def flush(self) -> int:
-        """Put all records on disk, and return their number."""
-        return 0
+    def flush(self) -> Sequence[int]:
+        """Put all records on disk, and return what a checkpoint says of them."""
+        return ()
 
-    def saved(self, step: int) -> None:
-        """Note that the first checkpoint, of this step, is on disk."""
+    def check_records(self) -> None:
+        """Check that the records are still ours, see `RecordFile.check`."""
 
     def diverged(self, error: Diverged) -> None:
         """Note that a number is not finite."""
@@ -70,20 +70,18 @@ class Sink:
 class Writer(Sink):
     """The sink of process 0, which holds the lock of the run directory."""
 
-    def __init__(self, run: Run, lock: Lock, step: int, records: int):
-        """Open the records, see `open_records`.
+    def __init__(self, run: Run, lock: Lock, start: Checkpoint):
+        """Open the records, see `RecordFile`.
 
         Args:
           run: the run.
           lock: the lock of its directory.
-          step: the step of the checkpoint; 0 for a new run.
-          records: number of records at the checkpoint.
+          start: where it starts.
         """
         self._run, self._lock = run, lock
         self._progress = Progress(run.total_steps, run.config.best.metric)
-        self._file = open_records(run.folder, step, records)
-        self._records = records
-        self._events = Events(run.folder / "tensorboard", step + 1 if step else 0)
+        self._records = RecordFile(run.folder, start.step, start.notes.records)
+        self._events = Events(run.folder / "tensorboard", start.step + 1)
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -112,10 +110,7 @@ class Writer(Sink):
         """Append to the records, and print."""
         epoch = round(step / self._run.steps_per_epoch, 6)
         about = {"step": step, "epoch": epoch, "data": self._run.config.data.name}
-        self._file.write(json_files.text(about | dict(values)) + "\n")
-        # For programs that follow the file. Only `flush` makes it survive a crash.
-        self._file.flush()
-        self._records += 1
+        self._records.append(about | dict(values))
         for name, value in values.items():
             self._events.scalar(name, value, step)
         self._progress.metrics(step, values, important)
@@ -125,17 +120,15 @@ class Writer(Sink):
         for path in paths:
             self._events.picture(path, step)
 
-    def flush(self) -> int:
-        """Put all records on disk, and return their number."""
-        os.fsync(self._file.fileno())
+    def flush(self) -> Sequence[int]:
+        """Put all records on disk, and return what a checkpoint says of them."""
+        self._records.flush()
         self._events.flush()
-        return self._records
+        return self._records.written
 
-    def saved(self, step: int) -> None:
-        """Write saved.json."""
-        path = self._run.folder / workdir.SAVED
-        if not path.exists():
-            json_files.write(path, {"step": step})
+    def check_records(self) -> None:
+        """Check that the records are still ours, see `RecordFile.check`."""
+        self._records.check()
 
     def diverged(self, error: Diverged) -> None:
         """Write diverged.json."""
@@ -146,9 +139,10 @@ class Writer(Sink):
         """Write metrics.csv, report.html and results.json, and print the table."""
         run, folder = self._run, self._run.folder
         self.flush()
-        self._file.close()
-        self._events.close()
         self.check_held()
+        self.check_records()
+        self._records.close()
+        self._events.close()
         write_csv(folder)
         shown = artifacts.draw_curves(folder, run.config.to_dict())
         shown.add(results.artifacts)

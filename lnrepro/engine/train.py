@@ -7,6 +7,8 @@ same bits as one that is not.
 
 import contextlib
 import pathlib
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -61,7 +63,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         def open_folder():
             nonlocal lock
             lock = stack.enter_context(workdir.lock(folder))
-            return workdir.open_run(folder, run.config, fingerprint, facts, run.fixed)
+            return workdir.open_run(folder, run.config, fingerprint, run.fixed)
 
         opened = peers.from_first("folder", open_folder)
         if opened == "finished":
@@ -76,10 +78,13 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             return {}
         store = Store(folder / "checkpoints")
         stack.callback(store.close)
-        start = _restore(run, store, fingerprint)
-        shown = sink.Sink()
-        if lock:
-            shown = sink.Writer(run, lock, start.step, start.notes.records)
+        if opened == "new":
+            start = _begin(run, store, fingerprint)
+            if lock:
+                workdir.describe(folder, run.config, fingerprint, facts)
+        else:
+            start = _restore(run, store, fingerprint)
+        shown = sink.Writer(run, lock, start) if lock else sink.Sink()
         shown.say(_header(run, start.step))
         shown.started(start.step, opened == "resumed")
         try:
@@ -87,9 +92,9 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         except Diverged as e:
             shown.diverged(e)
             raise
-        store.close()
         # The lock is held until results.json is written.
         shown.finish(results)
+        store.follow(results.numbers.get("best step"))
         return results.numbers
 
 
@@ -137,8 +142,8 @@ def _data_identity(spec: ConfigDict) -> tuple[str, Mapping[str, Any]]:
     return prepared.fingerprint, prepared.facts
 
 
-def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
-    """Return the newest checkpoint of a run, or its start, which has step 0.
+def _begin(run: Run, store: Store, fingerprint: str) -> Checkpoint:
+    """Return the checkpoint of step 0, from which a new run starts.
 
     Args:
       run: the run.
@@ -146,17 +151,51 @@ def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
       fingerprint: identity of the data.
 
     Raises:
-      UserError: there is a checkpoint that does not go with this run.
+      UserError: the state cannot be saved or read. Nothing is left of it.
     """
-    initial = run.initial()
+    notes = Notes(**run_config.identity(run.config, fingerprint))
+    try:
+        start = store.begin(run.initial(), notes._asdict())
+    except UserError:
+        store.close()
+        if jax.process_index() == 0:
+            shutil.rmtree(store.folder, ignore_errors=True)
+        raise
+    return start._replace(notes=notes)
+
+
+def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
+    """Return the newest checkpoint of a run.
+
+    Args:
+      run: the run.
+      store: its checkpoints.
+      fingerprint: identity of the data.
+
+    Raises:
+      UserError: it does not go with this run.
+    """
     notes = run_config.identity(run.config, fingerprint)
-    saved = store.restore("last", initial)
+    saved = store.restore("last", run.shapes())
     peers.agree("checkpoint", {"the step of the checkpoint": saved and saved.step})
     if saved is None:
-        return Checkpoint(0, initial, Notes(**notes))
+        # It would start at step 0 and remove its records.
+        raise UserError(
+            f"{run.folder} holds a run, but {store.folder / 'last'} has no checkpoint: "
+            f"put it back, or remove {run.folder} to start again"
+        )
     path = store.folder / "last" / str(saved.step)
     run_config.check_checkpoint(path, saved.notes, notes, run.fixed)
-    return saved._replace(notes=Notes(**saved.notes | notes))
+    noted = Notes(**saved.notes | notes)
+    best = noted.best["step"] if noted.best else None
+    if not store.follow(best) and best is not None:
+        print(
+            f"{store.folder / 'best' / str(best)}, which {path} names, is gone; the "
+            "best checkpoint is that of the evaluations from here on",
+            file=sys.stderr,
+        )
+        noted = noted._replace(best=None)
+    return saved._replace(notes=noted)
 
 
 def _header(run: Run, step: int) -> str:

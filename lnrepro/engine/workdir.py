@@ -22,12 +22,9 @@ LAST = "checkpoints/last"
 FACTS = "data_facts.json"
 # Where and when a number was not finite.
 DIVERGED = "diverged.json"
-# The step of the first checkpoint. A run that has this file does not start again.
-SAVED = "saved.json"
-
 # Names, without their suffixes, of what a run that was killed at its start may leave.
-# The scripts that start sweeps write output.log.
-_FIRST_FILES = ("lock", "output", "data_facts", "config")
+# The scripts that start sweeps write output.log. checkpoints/ has step 0 only.
+_FIRST_FILES = ("lock", "output", "checkpoints", "data_facts", "config")
 
 
 def default(config: ConfigDict, variant: str) -> pathlib.Path:
@@ -165,7 +162,8 @@ def _check_is_run(workdir: pathlib.Path) -> None:
         return
     for path in sorted(workdir.iterdir()):
         # Operating systems leave hidden files.
-        if path.stem not in _FIRST_FILES and not path.name.startswith("."):
+        is_first = path.stem in _FIRST_FILES or path.name.startswith(".")
+        if not is_first or any(saved_steps(workdir)):
             raise UserError(
                 f"--workdir {workdir} is not empty and has no config.json of a run "
                 f"(there is {path.name}); give a new folder, or put the file back"
@@ -186,10 +184,9 @@ def open_run(
     workdir: pathlib.Path,
     config: ConfigDict,
     fingerprint: str,
-    facts: Mapping[str, Any],
     fixed: Collection[str] = (),
 ) -> Literal["new", "resumed", "finished"]:
-    """Write config.json, or check that the directory has a run of this config and data.
+    """Check that a directory is new, or has a run of this config and data.
 
     Fields that may change when a run goes on are written into the config.json there.
 
@@ -197,8 +194,6 @@ def open_run(
       workdir: the run directory.
       config: the config.
       fingerprint: identity of the data.
-      facts: facts of the whole data set, such as its vocabulary. They are kept, so that
-        the run can be used without the data.
       fixed: fields that may not differ, see `run_config.check_same`.
 
     Returns:
@@ -206,33 +201,41 @@ def open_run(
 
     Raises:
       UserError: the run there has another config, whose fields are named, or other
-        data, or it has lost its checkpoints.
+        data.
     """
-    path, now = workdir / "config.json", as_json(config)
-    about = check_run(workdir, config, fingerprint, fixed)
-    is_finished = bool(about and read_results(workdir))
-    was_saved = (workdir / SAVED).exists()
-    if about and not is_finished and was_saved and not saved_steps(workdir):
-        # It would start at step 0 and remove its records.
-        raise UserError(
-            f"{workdir} was saved, but {workdir / LAST} has no checkpoint: put it "
-            f"back, or remove {workdir} to start again"
-        )
-    if about and about["config"] != now:
-        json_files.write(path, about | {"config": now})
-    if is_finished:
+    about, now = check_run(workdir, config, fingerprint, fixed), as_json(config)
+    if about is None:
+        return "new"
+    if about["config"] != now:
+        json_files.write(workdir / "config.json", about | {"config": now})
+    if read_results(workdir) is not None:
         return "finished"
-    if about:
-        # What stopped the run before may be mended.
-        (workdir / DIVERGED).unlink(missing_ok=True)
-        return "resumed"
-    # First the facts, because a directory with a config.json is a run.
+    # What stopped the run before may be mended.
+    (workdir / DIVERGED).unlink(missing_ok=True)
+    return "resumed"
+
+
+def describe(
+    workdir: pathlib.Path,
+    config: ConfigDict,
+    fingerprint: str,
+    facts: Mapping[str, Any],
+) -> None:
+    """Write what a new run is. Its first checkpoint is on disk.
+
+    Args:
+      workdir: the run directory.
+      config: the config.
+      fingerprint: identity of the data.
+      facts: facts of the whole data set, such as its vocabulary. They are kept, so that
+        the run can be used without the data.
+    """
     json_files.write(workdir / FACTS, facts)
     data = {"name": config.data.name, "fingerprint": fingerprint}
-    # What one needs to know to run this again.
-    start = provenance.this_start()
-    json_files.write(path, {"config": now, "data": data, **start})
-    return "new"
+    # A directory with a config.json is a run, so that this is the last file. It says
+    # what one needs to know to run this again.
+    about = {"config": as_json(config), "data": data, **provenance.this_start()}
+    json_files.write(workdir / "config.json", about)
 
 
 def saved_steps(workdir: pathlib.Path) -> list[int]:

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from lnrepro.engine import evaluation, loaded_run, provenance, signals, train
 from tests.engine import toy
 from tests.engine.toy import config, crash_at, final_state
-from tests.hardening.processes import assert_same_run
+from tests.hardening.processes import assert_same_run, saved
 from tests.refused import refused
 
 pytestmark = pytest.mark.usefixtures("toy_data")
@@ -84,6 +84,51 @@ def test_a_signal_ends_an_evaluation_which_is_done_on_resume(
                 train.train(config(), tmp_path)
     train.train(config(), tmp_path)
     assert_same_run(toy_run, tmp_path)
+
+
+def test_an_evaluation_that_fails_loses_no_step(tmp_path, monkeypatch, toy_run):
+    def fail(real, vars, name):
+        raise MemoryError("no room for the scores")
+
+    for _ in range(2):
+        with monkeypatch.context() as m:
+            toy.change(m, evaluate=fail)
+            with pytest.raises(MemoryError):
+                train.train(config(), tmp_path)
+        last = final_state(tmp_path, config())
+        assert (last.step, last.notes["due"]) == (10, ["test"])
+    train.train(config(), tmp_path)
+    assert_same_run(toy_run, tmp_path)
+
+
+# Evaluated, and best, at 7, 14, 21 and 28; saved at 15 and 30.
+BEST = {"evals__test": "7", "save_every": 15}
+
+
+def test_best_follows_last(tmp_path, monkeypatch):
+    crashed(tmp_path, monkeypatch, at=23, **BEST)
+    # That of step 21 is named by no checkpoint yet.
+    assert (saved(tmp_path)[-1], saved(tmp_path, "best")) == (15, [14, 21])
+
+    def evaluate(real, vars, name):
+        return real(vars, name)._replace(scalars={"error": 99.0})
+
+    # The run takes another way from here, as on another machine.
+    with monkeypatch.context() as m:
+        toy.change(m, evaluate=evaluate)
+        numbers = train.train(config(**BEST), tmp_path)
+    assert saved(tmp_path, "best") == [14]
+    assert numbers["best step"] == 14
+    assert loaded_run.load(tmp_path).weights.step == 14
+
+
+def test_a_best_checkpoint_that_is_gone_is_named(tmp_path, monkeypatch, capsys):
+    crashed(tmp_path, monkeypatch, at=23, **BEST)
+    shutil.rmtree(tmp_path / "checkpoints/best/14")
+    numbers = train.train(config(best__mode="min", **BEST), tmp_path)
+    line = capsys.readouterr().err
+    assert f"best/14, which {tmp_path}/checkpoints/last/15 names, is gone" in line
+    assert [numbers["best step"]] == saved(tmp_path, "best") == [30]
 
 
 def test_a_signal_to_several_processes_acts_between_batches(monkeypatch):

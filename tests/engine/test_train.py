@@ -61,8 +61,8 @@ def test_a_checkpoint_that_names_the_best_is_begun_when_the_best_is_on_disk(
 
     monkeypatch.setattr(ocp.CheckpointManager, "save", note)
     train.train(config(), tmp_path)
-    # Evaluated every 10 steps, saved every 5.
-    assert begun == [10, 10, 20, 20, 30]
+    # Evaluated every 10 steps, saved every 5 and before an evaluation.
+    assert begun == [10, 10, 20, 20]
 
 
 def test_artifacts_and_summary(tmp_path, capsys):

@@ -134,10 +134,12 @@ def act_before(monkeypatch, at: int, act: Callable[[], object]) -> None:
 def crash_at(monkeypatch, at: int) -> None:
     """Fail with a KeyError when batch `at` is asked for."""
 
-    def crash():
-        raise KeyError("crash")
-
     act_before(monkeypatch, at, crash)
+
+
+def crash(*arguments: object) -> None:
+    """Fail with a KeyError."""
+    raise KeyError("crash")
 
 
 def final_state(folder: pathlib.Path, made: ConfigDict) -> Checkpoint:

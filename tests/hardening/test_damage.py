@@ -8,8 +8,11 @@ import contextlib
 import io
 import os
 import random
+import re
 import resource
+import shlex
 import shutil
+import subprocess
 import time
 
 import jax
@@ -98,10 +101,11 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, damage):
     assert found[1] > 1
 
 
-def test_a_run_falls_back_and_ends_the_same(tmp_path, monkeypatch, whole, capsys):
-    def crash():
-        raise KeyError("crash")
+def crash():
+    raise KeyError("crash")
 
+
+def test_a_run_falls_back_and_ends_the_same(tmp_path, monkeypatch, whole, capsys):
     with pytest.raises(KeyError):
         disturbed(monkeypatch, tmp_path, 23, crash)
     files = (p for p in (tmp_path / "checkpoints/last/20").rglob("*") if p.is_file())
@@ -155,7 +159,7 @@ def test_a_directory_that_vanishes_is_not_written_anew(
 
     def harm():
         # What is on its way to the disk would still be written.
-        while not (folder / "checkpoints/last/10").is_dir():
+        while not (folder / "checkpoints/best/10").is_dir():
             time.sleep(0.01)
         folder.rename(moved)
         if replaced:
@@ -173,16 +177,71 @@ def test_a_directory_that_vanishes_is_not_written_anew(
     assert_same_records(moved, whole)
 
 
-def test_missing_records_are_not_passed_over(tmp_path, monkeypatch):
-    def crash():
-        raise KeyError("crash")
+CHANGES = {
+    "cut": lambda lines: lines[:2],
+    "reversed": lambda lines: lines[::-1],
+    "doubled": lambda lines: [line for line in lines for _ in range(2)],
+    "of another run": lambda lines: [line.replace(b"4", b"5") for line in lines],
+    "binary": lambda lines: [b"\xff", *lines],
+}
 
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_run_goes_on_with_its_own_records_only(tmp_path, monkeypatch, whole, change):
     with pytest.raises(KeyError):
         disturbed(monkeypatch, tmp_path, 22, crash)
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(path.read_bytes()[:200])
-    with refused(" of the 7 records that go with the"):
+    own = path.read_bytes()
+    other = b"".join(change(own.splitlines(keepends=True)))
+    path.write_bytes(other)
+    with refused("does not hold the 6 records that go with the checkpoint of step 20"):
         train.train(config(**QUIET), tmp_path)
-    path.write_bytes(b"\xff" + path.read_bytes())
-    with refused("metrics.jsonl:1: not a metrics record"):
-        train.train(config(**QUIET), tmp_path)
+    assert path.read_bytes() == other
+    path.write_bytes(own)
+    train.train(config(**QUIET), tmp_path)
+    assert_same_records(tmp_path, whole)
+
+
+def test_records_without_a_digest_go_on_by_their_number(
+    tmp_path, monkeypatch, whole, capsys
+):
+    with pytest.raises(KeyError):
+        disturbed(monkeypatch, tmp_path, 22, crash)
+    restore = Store.restore
+
+    def old(store, *arguments):
+        saved = restore(store, *arguments)
+        saved.notes["records"] = saved.notes["records"][0]
+        return saved
+
+    monkeypatch.setattr(Store, "restore", old)
+    train.train(config(**QUIET), tmp_path)
+    assert "no digest of its records; the first 6 are" in capsys.readouterr().err
+    assert_same_records(tmp_path, whole)
+
+
+def replace(path):
+    shutil.copy(path, path.with_name("copy"))
+    os.replace(path.with_name("copy"), path)
+
+
+def test_replaced_records_end_the_run_and_are_put_back_by_one_command(
+    tmp_path, monkeypatch, whole
+):
+    path = tmp_path / "metrics.jsonl"
+    with refused("was replaced or changed", error=RunError) as caught:
+        disturbed(monkeypatch, tmp_path, 12, lambda: replace(path))
+    command = re.search(r"records back: (mv .*);", str(caught.value))[1]
+    assert len(path.read_bytes().splitlines()) == 3
+    assert toy.final_state(tmp_path, config(**QUIET)).step == 15
+    subprocess.run(shlex.split(command), check=True)
+    train.train(config(**QUIET), tmp_path)
+    assert_same_records(tmp_path, whole)
+
+
+def test_truncated_records_end_the_run(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    with refused("what is left of them; put the file back", error=RunError):
+        disturbed(monkeypatch, tmp_path, 27, lambda: os.truncate(path, 0))
+    assert not (tmp_path / "results.json").exists()
+    assert (tmp_path / "metrics.recovered.jsonl").exists()

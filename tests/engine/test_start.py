@@ -1,0 +1,96 @@
+"""A run starts from the state of step 0 as it is read back from its directory."""
+
+import shutil
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from lnrepro.engine import loaded_run, train
+from tests.engine import toy
+from tests.engine.toy import config
+from tests.hardening.processes import assert_same_run, saved
+from tests.refused import refused
+
+pytestmark = pytest.mark.usefixtures("toy_data")
+
+ADDED = {
+    "names that meet": (
+        {"a": {"b": jnp.ones(3)}, "a.b": jnp.zeros(3)},
+        "params/a/b is read back with other bits",
+    ),
+    "no elements": ({"empty": jnp.zeros((0, 3))}, "params.empty"),
+    "a typed key": ({"key": jax.random.key(0)}, ".params['key']"),
+}
+
+
+@pytest.mark.parametrize(("added", "named"), ADDED.values(), ids=ADDED)
+def test_an_array_that_cannot_be_saved_is_named_before_the_first_step(
+    tmp_path, monkeypatch, toy_run, added, named
+):
+    def init(real, key):
+        vars = real(key)
+        return vars | {"collection": {}, "params": vars["params"] | added}
+
+    def loss(real, *arguments):
+        raise AssertionError("a step was taken")
+
+    with monkeypatch.context() as m:
+        toy.change(m, init=init, loss=loss)
+        with refused(named):
+            train.train(config(), tmp_path)
+    assert not list(tmp_path.glob("[!l]*"))
+    # The mended command starts.
+    train.train(config(), tmp_path)
+    assert_same_run(toy_run, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["brackets", "too long"])
+def test_a_path_that_cannot_be_read_is_named(tmp_path, kind):
+    folder, says = tmp_path / "[draft]", "NOT_FOUND"
+    if kind == "too long":
+        # The system allows 4096 bytes, and 255 in a name.
+        folder, says = tmp_path, "File name too long"
+        while len(str(folder)) < 3800:
+            folder /= "a" * 200
+        folder /= "a" * (4040 - len(str(folder)))
+    with refused(f"{folder}/checkpoints: the state of step 0 cannot be saved", says):
+        train.train(config(), folder)
+    assert not (folder / "checkpoints").exists()
+    assert not (folder / "config.json").exists()
+
+
+def test_a_start_that_was_killed_starts_again(tmp_path, monkeypatch, toy_run):
+    """Between the first checkpoint and config.json."""
+    with monkeypatch.context() as m:
+        m.setattr(train.workdir, "describe", toy.crash)
+        with pytest.raises(KeyError):
+            train.train(config(), tmp_path)
+    assert saved(tmp_path) == [0]
+    train.train(config(), tmp_path)
+    assert_same_run(toy_run, tmp_path)
+
+
+def test_step_0_is_a_place_to_start_from_only(tmp_path, monkeypatch, toy_run):
+    with monkeypatch.context() as m:
+        toy.crash_at(m, 2)
+        with pytest.raises(KeyError):
+            train.train(config(), tmp_path)
+    assert saved(tmp_path) == [0]
+    with refused("has no checkpoint; train it"):
+        _ = loaded_run.load(tmp_path).params
+    with refused("has no checkpoint; train it"):
+        train.evaluate(config(), tmp_path)
+    with monkeypatch.context() as m:
+        toy.crash_at(m, 7)
+        with pytest.raises(KeyError):
+            train.train(config(), tmp_path)
+    assert saved(tmp_path) == [0, 5]
+    moved = shutil.copytree(tmp_path, tmp_path.with_name("moved"))
+    for path in (moved / "checkpoints/last/5/state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    with refused("last/5 cannot be read", "and no other one of [5]"):
+        train.train(config(), moved)
+    train.train(config(), tmp_path)
+    assert_same_run(toy_run, tmp_path)
