@@ -67,8 +67,7 @@ HELP = {
     "save_every": "steps between two checkpoints; None is an epoch",
     "eval_batch_size": "examples in a batch of an evaluation",
     "evals": "when each evaluation runs: epoch, a number of steps, end or never",
-    "best.metric": "EVAL/NAME whose best checkpoint is kept; None keeps none; "
-    "{data.name} stands for the name of the data",
+    "best.metric": "EVAL/NAME whose best checkpoint is kept; None keeps none",
     "best.mode": "min or max",
     "curves": "panels of curves.png: (label, (metric, ...), linear or log)",
 }

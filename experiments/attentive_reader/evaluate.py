@@ -11,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.data.readers.cnn import FIRST_ENTITY
+from lnrepro.engine.experiment import Metric
 
 from .data import Columns
 from .model import Reader, Reading
@@ -58,7 +59,11 @@ def metrics(
 
 
 # Numbers of `baselines`.
-BASELINES = ("frequency_error", "frequency_error_not_asked", "answer_missing")
+BASELINES = {
+    "frequency_error": Metric("fraction"),
+    "frequency_error_not_asked": Metric("fraction"),
+    "answer_missing": Metric("fraction"),
+}
 
 
 def baselines(columns: Columns, entities: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Evaluation, Experiment, drawn
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric, drawn
 
 from . import evaluate as evaluations
 from . import pictures
@@ -23,12 +23,16 @@ from .data import (
 from .model import Reader
 from .population import update_population
 
-UNITS = {
-    "loss": "nats per question",
-    "nll": "nats per question",
-    "error": "fraction",
-    "entity_error": "fraction, among the entities of the passage",
+NLL = Metric("nats per question")
+ERROR = Metric("fraction")
+TRAINING = {"loss": NLL, "nll": NLL, "error": ERROR}
+OF_SPLIT = {
+    "nll": NLL,
+    "error": ERROR,
+    "entity_error": Metric("fraction, among the entities of the passage"),
+    **evaluations.BASELINES,
 }
+METRICS = TRAINING | OF_SPLIT
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -88,26 +92,25 @@ def make(config: ConfigDict) -> Experiment:
     def batches(start_step):
         return training_batches(config, open_split(config, "train"), start_step)
 
-    def evaluate(vars, name):
-        if name == "attention":
-            return evaluate_attention(vars)
-        columns, baselines = questions(name)
+    def evaluate(vars, split):
+        columns, baselines = questions(split)
         means = mean_metrics(vars, evaluation_batches(config, columns))
         return Evaluation(means | baselines)
 
-    def evaluate_attention(vars):
-        # The pictures show questions of the evaluation during training.
-        columns, _ = questions("valid")
+    def evaluate_attention(vars, split):
+        columns, _ = questions(split)
         words = open_set(config).facts["words"]
         read = functools.partial(attention_and_choice, vars)
         examples = pictures.read_examples(config, columns, words, read)
-        caption = f"{spec.name} (valid), norm {config.norm}"
+        caption = f"{spec.name} ({split}), norm {config.norm}"
         picture = drawn(pictures.draw, examples, caption)
         return Evaluation(images={"attention": picture})
 
-    of_split = ("nll", "error", "entity_error", *evaluations.BASELINES)
-    scalars = evaluation.scalars_of_splits(config, of_split, {"attention": ()}, "valid")
+    evals = evaluation.of_splits(config, evaluate, OF_SPLIT)
+    # The pictures show questions of the evaluation during training.
+    attention = evaluation.on_split(config, "valid", evaluate_attention, {})
+    evals["attention"] = attention
     of_batch = reader.batch and config.model.evaluation_statistics == "batch"
     return Experiment(
-        init, loss, batches, evaluate, UNITS, scalars, evaluates_alone=not of_batch
+        init, loss, batches, evals, TRAINING, evaluates_alone=not of_batch
     )

@@ -17,11 +17,13 @@ from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.data.reader import COUNT, Bounds
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
-# Numbers of an evaluation of a split.
-SCALARS = ("nll", "error")
-UNITS = {"loss": "nats per image", "nll": "nats per image", "error": "fraction"}
+NLL = Metric("nats per image")
+# Of training, and of a split.
+TRAINING = {"loss": NLL, "nll": NLL}
+OF_SPLIT = {"nll": NLL, "error": Metric("fraction")}
+METRICS = TRAINING | OF_SPLIT
 
 
 def sizes(config: ConfigDict) -> dict[str, Size]:
@@ -104,5 +106,5 @@ def make(config: ConfigDict, network: nn.Module) -> Experiment:
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 
-    scalars = evaluation.scalars_of_splits(config, SCALARS)
-    return Experiment(init, loss, batches, evaluate, UNITS, scalars)
+    evals = evaluation.of_splits(config, evaluate, OF_SPLIT)
+    return Experiment(init, loss, batches, evals, TRAINING)

@@ -9,7 +9,7 @@ from experiments.classification import pixels
 from experiments.sets import open_set
 from lnrepro.checks import check_at_least, check_choice
 from lnrepro.data.batches import eval_batches
-from lnrepro.engine.evaluation import scalars_of_splits
+from lnrepro.engine.evaluation import on_split
 from lnrepro.engine.experiment import Evaluation, Experiment, drawn
 from lnrepro.errors import UserError
 
@@ -40,13 +40,8 @@ def make(config: ConfigDict) -> Experiment:
             )
         ]
 
-    def evaluate(vars, name):
-        return (
-            evaluate_border(vars) if name == "border" else classify.evaluate(vars, name)
-        )
-
-    def evaluate_border(vars):
-        columns = open_set(config).columns("test")
+    def evaluate_border(vars, split):
+        columns = open_set(config).columns(split)
         # Every process of a multi-process run takes all images, because the maps are
         # small and are drawn once.
         examples = eval_batches(columns, config.eval_batch_size, process=(0, 1))
@@ -61,8 +56,8 @@ def make(config: ConfigDict) -> Experiment:
         picture = drawn(statistics, layers, title)
         return Evaluation(border_metrics(layers), {"statistics": picture})
 
-    known = scalars_of_splits(config, classification.SCALARS, {"border": None})
-    return classify._replace(evaluate=evaluate, scalars=known)
+    border = on_split(config, "test", evaluate_border, None)
+    return classify._replace(evals={**classify.evals, "border": border})
 
 
 def _check(config: ConfigDict) -> None:

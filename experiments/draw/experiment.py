@@ -9,8 +9,8 @@ from experiments.sets import open_set
 from lnrepro.checks import check_at_least
 from lnrepro.data.batches import eval_batches, evenly_spaced, train_batches
 from lnrepro.data.plan import Plan
-from lnrepro.engine.evaluation import mean_over_examples, scalars_of_splits
-from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.evaluation import mean_over_examples, of_splits, on_split
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
 from . import evaluate as evaluations
 from . import pictures
@@ -18,15 +18,17 @@ from .bound import terms
 from .data import pixels
 from .model import Draw, dtype_of
 
-UNIT = "nats per image"
+NATS = Metric("nats per image")
+OF_SPLIT = {"bound": NATS, "reconstruction": NATS, "kl": NATS}
+TRAINING = {"loss": NATS} | OF_SPLIT
+METRICS = TRAINING
 
 
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
 
-    Metrics are nats per image. Their names end in the name of the data set, because
-    they compare within one data set only. The evaluation "final" estimates -log p(x)
-    on the test images and draws pictures. The other evaluations are names of splits.
+    The evaluation "final" estimates -log p(x) on the test images and draws pictures.
+    The other evaluations are names of splits.
     """
     check_at_least(config, 1, "importance_samples")
     check_at_least(config, 1, "importance_examples", or_none=True)
@@ -57,34 +59,23 @@ def make(config: ConfigDict) -> Experiment:
         plan = Plan(len(columns["image"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
-    def evaluate(vars, name):
-        if name == "final":
-            return evaluate_final(vars)
-        columns = open_set(config).columns(name)
+    def evaluate(vars, split):
+        columns = open_set(config).columns(split)
         examples = eval_batches(columns, config.eval_batch_size)
-        return Evaluation(with_data_name(mean_bounds(vars, examples)))
+        return Evaluation(mean_bounds(vars, examples))
 
-    def evaluate_final(vars):
-        images = open_set(config).columns("test")["image"]
+    def evaluate_final(vars, split):
+        images = open_set(config).columns(split)["image"]
         # The estimate takes `importance_samples` passes over each image, so it may be
         # of a part.
         selected = images[evenly_spaced(len(images), config.importance_examples)]
         examples = eval_batches({"image": selected}, config.eval_batch_size)
-        scalars = with_data_name(mean_nll(vars, examples))
+        scalars = mean_nll(vars, examples)
         shown = images[evenly_spaced(len(images), pictures.EXAMPLES)]
         drawn = pictures.draw_all(draw, vars["params"], shown, key)
         return Evaluation(scalars, drawn, captions=pictures.CAPTIONS)
 
-    def with_data_name(metrics):
-        return {name_with_data(name): value for name, value in metrics.items()}
-
-    def name_with_data(name):
-        return f"{name}_{config.data.name}"
-
-    # Metrics of training are called without the name of the data, numbers of
-    # evaluations with it.
-    names = ["bound", "reconstruction", "kl", f"nll_iw{samples}"]
-    units = dict.fromkeys(["loss", *names, *map(name_with_data, names)], UNIT)
-    *of_split, of_final = map(name_with_data, names)
-    scalars = scalars_of_splits(config, of_split, {"final": (of_final,)})
-    return Experiment(init, loss, batches, evaluate, units, scalars)
+    evals = of_splits(config, evaluate, OF_SPLIT)
+    of_final = {evaluations.name_of_nll(samples): NATS}
+    evals["final"] = on_split(config, "test", evaluate_final, of_final)
+    return Experiment(init, loss, batches, evals, TRAINING)

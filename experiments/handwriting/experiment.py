@@ -8,19 +8,22 @@ from lnrepro.checks import check_at_least
 from lnrepro.data.batches import eval_batches, evenly_spaced, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 from lnrepro.errors import UserError
 
 from . import pictures
 from .data import open_lines
 from .model import Network
 
-UNITS = {
-    "loss": "nats per line",
-    "nll": "nats per line",
-    "nll_original": "nats per line, in the data's coordinates",
-    "nll_per_step": "nats per pen position",
+NLL = Metric("nats per line")
+PER_STEP = Metric("nats per pen position")
+TRAINING = {"loss": NLL, "nll": NLL, "nll_per_step": PER_STEP}
+OF_SPLIT = {
+    "nll": NLL,
+    "nll_original": Metric("nats per line, in the data's coordinates"),
+    "nll_per_step": PER_STEP,
 }
+METRICS = TRAINING | OF_SPLIT
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -61,11 +64,8 @@ def make(config: ConfigDict) -> Experiment:
         plan = Plan(len(lines), config.batch_size, config.seed)
         return train_batches(lines, plan, start_step=start_step, pad=padded_to)
 
-    def evaluate(vars, name):
-        if name == "final":
-            lines = open_lines(config, "valid")
-            return pictures.draw_all(network, vars["params"], lines, config)
-        lines = open_lines(config, name)
+    def evaluate(vars, split):
+        lines = open_lines(config, split)
         examples = [lines[i] for i in evenly_spaced(len(lines), config.eval_examples)]
         batches = eval_batches(examples, config.eval_batch_size, pad=padded_to)
         means = mean_metrics(vars, batches)
@@ -76,6 +76,10 @@ def make(config: ConfigDict) -> Experiment:
         scalars = {"nll": nll, "nll_original": original, "nll_per_step": nll / steps}
         return Evaluation(scalars)
 
-    of_split = ("nll", "nll_original", "nll_per_step")
-    scalars = evaluation.scalars_of_splits(config, of_split, {"final": None}, "valid")
-    return Experiment(init, loss, batches, evaluate, UNITS, scalars)
+    def draw(vars, split):
+        lines = open_lines(config, split)
+        return pictures.draw_all(network, vars["params"], lines, config)
+
+    evals = evaluation.of_splits(config, evaluate, OF_SPLIT)
+    evals["final"] = evaluation.on_split(config, "valid", draw, {})
+    return Experiment(init, loss, batches, evals, TRAINING)

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.checks import check_ascending
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Evaluation, Experiment, drawn
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric, drawn
 
 from . import evaluate as evaluations
 from . import retrieval
@@ -17,20 +17,22 @@ from .model import Encoders
 from .pictures import retrievals
 from .ranking import ERRORS, matching_errors, ranking_loss
 
-RECALL = "% of queries"
-RANK = "rank, from 1"
-SCORE_UNITS = {
+TRAINING = {"loss": Metric(), "own_error": Metric(), "other_error": Metric()}
+RECALL = Metric("% of queries", "max")
+RANK = Metric("rank, from 1")
+SCORES = {
     "r1": RECALL,
     "r5": RECALL,
     "r10": RECALL,
     "r1_ties_first": RECALL,
-    "ties": RECALL,
+    "ties": Metric("% of queries"),
     "mean_rank": RANK,
     "median_rank": RANK,
 }
-UNITS = {f"image_{score}": unit for score, unit in SCORE_UNITS.items()}
-UNITS |= {f"caption_{score}": unit for score, unit in SCORE_UNITS.items()}
-UNITS["image_recall_sum"] = "R@1 + R@5 + R@10, in %"
+OF_SPLIT = {f"image_{score}": metric for score, metric in SCORES.items()}
+OF_SPLIT |= {f"caption_{score}": metric for score, metric in SCORES.items()}
+OF_SPLIT["image_recall_sum"] = Metric("R@1 + R@5 + R@10, in %", "max")
+METRICS = TRAINING | OF_SPLIT
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -76,8 +78,6 @@ def make(config: ConfigDict) -> Experiment:
         return training_batches(config, split, start_step, packed)
 
     def evaluate(vars, name):
-        if name == "final":
-            return evaluate_final(vars)
         scores, _, _ = score(vars, name)
         return Evaluation(scores)
 
@@ -89,8 +89,8 @@ def make(config: ConfigDict) -> Experiment:
         scores = retrieval.mean_over_folds(errors, embeddings, fold)
         return scores, split, embeddings
 
-    def evaluate_final(vars):
-        scores, split, embeddings = score(vars, "test")
+    def evaluate_final(vars, name):
+        scores, split, embeddings = score(vars, name)
         fold = config.evaluation.fold
         # The picture shows one fold, whose error matrix fits into the memory.
         captions = embeddings.captions[: split.captions.starts[fold]]
@@ -99,5 +99,6 @@ def make(config: ConfigDict) -> Experiment:
         picture = drawn(retrievals, matrix, split, facts, config.data.name)
         return Evaluation(scores, {"retrievals": picture})
 
-    scalars = evaluation.scalars_of_splits(config, UNITS, {"final": UNITS})
-    return Experiment(init, loss, batches, evaluate, UNITS, scalars)
+    evals = evaluation.of_splits(config, evaluate, OF_SPLIT)
+    evals["final"] = evaluation.on_split(config, "test", evaluate_final, OF_SPLIT)
+    return Experiment(init, loss, batches, evals, TRAINING)

@@ -17,6 +17,7 @@ from experiments.sets import open_set
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.readers.sentences import LABELLED_COLUMNS, PAIR_COLUMNS
 from lnrepro.data.text import Vocabulary, as_texts
+from lnrepro.engine.experiment import Metric, Metrics
 from lnrepro.errors import DataError
 
 from . import logistic_regression, relatedness
@@ -36,8 +37,15 @@ MIN_WORDS = 3
 
 
 # Metrics of the tasks of related pairs, and of labelled sentences.
-OF_PAIRS = ("pearson", "spearman", "mse")
-OF_LABELS = ("accuracy", "accuracy_std")
+OF_PAIRS = {
+    "pearson": Metric("correlation", "max"),
+    "spearman": Metric("correlation", "max"),
+    "mse": Metric("squared score"),
+}
+OF_LABELS = {
+    "accuracy": Metric("%", "max"),
+    "accuracy_std": Metric("%, over the folds"),
+}
 
 
 def is_pairs(name: str, config: ConfigDict) -> bool:
@@ -53,8 +61,8 @@ def is_pairs(name: str, config: ConfigDict) -> bool:
     return open_set(config, name).format in PAIRS
 
 
-def metrics_of(name: str, config: ConfigDict) -> tuple[str, ...]:
-    """Return the names of the metrics of a transfer set that can be evaluated.
+def metrics_of(name: str, config: ConfigDict) -> Metrics:
+    """Return the metrics of a transfer set that can be evaluated.
 
     Raises:
       DataError: there is no such set, or it does not fit its task.

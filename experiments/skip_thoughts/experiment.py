@@ -1,6 +1,7 @@
 """The skip-thoughts experiment."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.checks import check_at_least, check_seed
 from lnrepro.data.batches import train_batches
-from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.experiment import Eval, Evaluation, Experiment, Metric
 
 from . import evaluate as evaluations
 from .encoding import Encoder, WordVectors, shared
@@ -19,17 +20,8 @@ from .model import SkipThoughts
 from .triples import EqualLengths, Triples, vocabulary_of
 from .word2vec import Word2Vec
 
-UNITS = {
-    "loss": "nats per example",
-    "nll": "nats per word",
-    "accuracy": "%",
-    "accuracy_std": "%, over the folds",
-    "pearson": "correlation",
-    "spearman": "correlation",
-    "mse": "squared score",
-}
-# Evaluations that are no transfer sets.
-NO_SETS = ("baselines", "neighbours")
+TRAINING = {"loss": Metric("nats per example"), "nll": Metric("nats per word")}
+METRICS = TRAINING | evaluations.OF_PAIRS | evaluations.OF_LABELS
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -70,21 +62,22 @@ def make(config: ConfigDict) -> Experiment:
         )
         return train_batches(books, plan, start_step=start_step, pad=books.pad)
 
-    def evaluate(vars, name):
-        if name == "baselines":
-            return Evaluation(evaluate_baselines())
+    def transfer(name, vars):
         encode = encoder(config, vars["params"], facts(), model)
-        if name == "neighbours":
-            text = evaluations.neighbours(encode, config)
-            return Evaluation(files={"neighbours.txt": text})
         return Evaluation(evaluations.transfer(encode, name, config))
 
-    def evaluate_baselines():
+    def neighbours(vars):
+        encode = encoder(config, vars["params"], facts(), model)
+        text = evaluations.neighbours(encode, config)
+        return Evaluation(files={"neighbours.txt": text})
+
+    def baselines(vars):
+        del vars
         params = jax.jit(model.init)(jax.random.key(config.seed))
         untrained = encoder(config, params, facts(), model)
         scalars = {}
-        for name, when in config.evals.items():
-            if when == "never" or name in NO_SETS:
+        for name in sets:
+            if config.evals[name] == "never":
                 continue
             of_words = evaluations.bag_of_words(name, config)
             of_untrained = evaluations.transfer(untrained, name, config)
@@ -92,7 +85,7 @@ def make(config: ConfigDict) -> Experiment:
                 scalars[f"{name}_{metric}_words"] = value
             for metric, value in of_untrained.items():
                 scalars[f"{name}_{metric}_untrained"] = value
-        return scalars
+        return Evaluation(scalars)
 
     def facts():
         return open_set(config).facts
@@ -102,12 +95,12 @@ def make(config: ConfigDict) -> Experiment:
             words = vocabulary_of(facts(), config.model.vocabulary)
             shared(words, Word2Vec(config.encoding.word2vec))
 
-    def scalars(name):
-        if name in NO_SETS:
-            return None
-        return evaluations.metrics_of(name, config)
-
-    return Experiment(init, loss, batches, evaluate, UNITS, scalars, check)
+    evals = {"baselines": Eval(baselines), "neighbours": Eval(neighbours, {})}
+    sets = [name for name in config.evals if name not in evals]
+    for name in sets:
+        metrics = partial(evaluations.metrics_of, name, config)
+        evals[name] = Eval(partial(transfer, name), metrics)
+    return Experiment(init, loss, batches, evals, TRAINING, check)
 
 
 def encoder(

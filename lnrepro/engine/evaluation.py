@@ -3,7 +3,7 @@
 Shape letters: B batch, N examples.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.engine import distribute, signals
-from lnrepro.errors import UserError
+from lnrepro.engine.experiment import Eval, Evaluation, Metrics
 
 # Batches that are dispatched ahead of the devices.
 AHEAD = 4
@@ -70,37 +70,42 @@ def mean_over_examples(
     return mean
 
 
-def scalars_of_splits(
+def on_split(
     config: ConfigDict,
-    scalars: Collection[str],
-    others: Mapping[str, Collection[str] | None] | None = None,
-    split: str = "test",
-) -> Callable[[str], Collection[str] | None]:
-    """Make `Experiment.scalars` where most evaluations are names of splits.
+    split: str,
+    evaluate: Callable[[Vars, str], Evaluation],
+    metrics: Metrics | None,
+) -> Eval:
+    """Make an evaluation of a split of the data set.
 
     Args:
       config: the config, which names the data set.
-      scalars: names of the scalars of a split.
-      others: {name of another evaluation: names of its scalars; None: not known}.
-      split: the split that the others read.
-
-    Returns:
-      (name of an evaluation) -> names of its scalars.
+      split: the split. Before training it is checked that there is one.
+      evaluate: (vars, split) -> Evaluation.
+      metrics: what it measures; None: not known before.
     """
-    others = others or {}
 
-    def of(name):
-        splits = data.open_set(config.data.name, config.data.dir).splits
-        if name in others:
-            if split not in splits:
-                raise UserError(f"{config.data.name} has no split {split!r}")
-            return others[name]
-        if name not in splits:
-            there = ", ".join([*splits, *others])
-            raise UserError(f"there is no such evaluation; there are {there}")
-        return scalars
+    def run(vars):
+        return evaluate(vars, split)
 
-    return of
+    def known():
+        data.open_columns(config.data.name, split, config.data.dir)
+        return metrics
+
+    return Eval(run, known)
+
+
+def of_splits(
+    config: ConfigDict, evaluate: Callable[[Vars, str], Evaluation], metrics: Metrics
+) -> dict[str, Eval]:
+    """Make an evaluation of each split that `config.evals` names.
+
+    Args:
+      config: the config.
+      evaluate: (vars, split) -> Evaluation.
+      metrics: what it measures.
+    """
+    return {split: on_split(config, split, evaluate, metrics) for split in config.evals}
 
 
 def classification(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:

@@ -4,7 +4,7 @@ import difflib
 import importlib
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -19,8 +19,8 @@ from lnrepro.errors import UserError
 Vars = Mapping[str, Any]
 # Arrays whose first axis is the batch.
 Batch = Mapping[str, Any]
-# Scalars.
-Metrics = Mapping[str, jax.Array]
+# {name: number}, the training metrics of a batch.
+Scalars = Mapping[str, jax.Array]
 
 
 class Undrawn(NamedTuple):
@@ -75,6 +75,35 @@ class Evaluation(NamedTuple):
     captions: Mapping[str, str] = {}
 
 
+class Metric(NamedTuple):
+    """What is known of a number whatever its value.
+
+    Attributes:
+      unit: its unit; "" for none.
+      mode: "min" where small values are better, "max" where large ones are.
+    """
+
+    unit: str = ""
+    mode: str = "min"
+
+
+Metrics = Mapping[str, Metric]
+
+
+class Eval(NamedTuple):
+    """An evaluation.
+
+    Attributes:
+      run: (vars) -> Evaluation.
+      metrics: {name of a scalar: Metric}, or a function that returns them and may open
+        the data. It raises UserError where the evaluation cannot run, so that a wrong
+        name in the config is refused before training. None: they are not known before.
+    """
+
+    run: Callable[[Vars], Evaluation]
+    metrics: Metrics | Callable[[], Metrics | None] | None = None
+
+
 class Experiment(NamedTuple):
     """An experiment, as `make(config)` of every module in `experiments` returns it.
 
@@ -88,12 +117,9 @@ class Experiment(NamedTuple):
         Metrics are means over the batch.
       batches: (start_step) -> training batches from that step on. Batch k depends on
         (config.seed, k) alone.
-      evaluate: (vars, name) -> Evaluation. The names are those of `config.evals`.
-      units: {name of a scalar or a metric: its unit}, for those who read the numbers.
-      scalars: (name of an evaluation) -> the names of its scalars, or None where they
-        are not known before. It raises UserError where there is no such evaluation, so
-        that a wrong name in the config is refused before training. It may touch data,
-        see `evaluation.scalars_of_splits`.
+      evals: {name: Eval}, those that `config.evals` may name.
+      metrics: {name: Metric} of "loss" and of the metrics that `loss` returns; None:
+        they are not known before the first step.
       check: checks what evaluations will read, such as files that the config names. It
         is called before anything is written, and raises UserError.
       evaluates_alone: whether the numbers of an example do not depend on the others in
@@ -101,17 +127,12 @@ class Experiment(NamedTuple):
     """
 
     init: Callable[[jax.Array], Vars]
-    loss: Callable[[Vars, Batch, jax.Array], tuple[jax.Array, tuple[Vars, Metrics]]]
+    loss: Callable[[Vars, Batch, jax.Array], tuple[jax.Array, tuple[Vars, Scalars]]]
     batches: Callable[[int], Iterator[Batch]]
-    evaluate: Callable[[Vars, str], Evaluation]
-    units: Mapping[str, str] = {}
-    scalars: Callable[[str], Collection[str] | None] | None = None
+    evals: Mapping[str, Eval] = {}
+    metrics: Metrics | None = None
     check: Callable[[], None] | None = None
     evaluates_alone: bool = True
-
-    def unit(self, name: str) -> str:
-        """Return the unit of a number such as "valid/nll"; "" where none is stated."""
-        return self.units.get(name.rpartition("/")[2], "")
 
 
 class ExperimentModule(Protocol):
@@ -147,8 +168,8 @@ class UseModule(Protocol):
         ...
 
 
-class Evals(NamedTuple):
-    """The schedules of `config.evals`.
+class Schedules(NamedTuple):
+    """When the evaluations of `config.evals` run.
 
     Attributes:
       every: {name: steps between two evaluations}; each also runs after the last step.
@@ -194,40 +215,27 @@ def size_fields(config: ConfigDict) -> Sequence[str]:
 
 
 def fill_sizes(config: ConfigDict) -> ConfigDict:
-    """Replace the sizes that are None by what the data set says, and name the data.
+    """Replace the sizes that are None by what the data set says.
 
     The module of the experiment names the sizes in SIZES, and has `sizes(config)`. The
-    data is touched only if one of them is None. In `best.metric` and `curves`,
-    "{data.name}" stands for the name of the data set.
+    data is touched only if one of them is None.
 
     Raises:
       UserError: the data set is missing.
     """
-    changes, module = {}, _module(config)
-    if isinstance(module, SizedModule):
-        unset = [name for name in module.SIZES if attrgetter(name)(config) is None]
-        # The config states all sizes mostly, and then the data is opened once, by the
-        # checks.
-        sizes = module.sizes(config) if unset else {}
-        changes = {name: sizes[name].value for name in unset if name in sizes}
-    for name in ("best.metric", "curves"):
-        value = attrgetter(name)(config)
-        if "{data.name}" in str(value):
-            changes[name] = _with_name(value, config.data.name)
+    module = _module(config)
+    if not isinstance(module, SizedModule):
+        return config
+    unset = [name for name in module.SIZES if attrgetter(name)(config) is None]
+    # The config states all sizes mostly, and then the data is opened once, by the
+    # checks.
+    sizes = module.sizes(config) if unset else {}
+    changes = {name: sizes[name].value for name in unset if name in sizes}
     if not changes:
         return config
     filled = config.copy_and_resolve_references()
     filled.update_from_flattened_dict(changes)
     return filled
-
-
-def _with_name(value: Any, name: str) -> Any:
-    """Put the name of the data set into a text, or into those of a tuple."""
-    if isinstance(value, str):
-        return value.replace("{data.name}", name)
-    if isinstance(value, list | tuple):
-        return tuple(_with_name(inner, name) for inner in value)
-    return value
 
 
 def check_data_sizes(config: ConfigDict) -> None:
@@ -301,15 +309,21 @@ def total_steps(config: ConfigDict) -> int:
     return steps
 
 
-def evals(config: ConfigDict) -> Evals:
-    """Read the schedules of `config.evals`.
+def schedules(config: ConfigDict) -> Schedules:
+    """Read `config.evals`.
 
     Raises:
-      UserError: a schedule that is none, or `config.best.metric` of an evaluation that
-        does not run during training.
+      UserError: a name or a schedule that is none, or `config.best.metric` of an
+        evaluation that does not run during training.
     """
     every, at_end = {}, []
     for name, schedule in config.evals.items():
+        # Numbers are called EVALUATION/NAME, and those of training train/NAME.
+        if name == "train" or "/" in name:
+            raise UserError(
+                f"config.evals: an evaluation cannot be called {name!r}: train is the "
+                "name of the training metrics, and a name has no /"
+            )
         if schedule == "epoch":
             every[name] = steps_per_epoch(config)
         elif schedule == "end":
@@ -322,64 +336,58 @@ def evals(config: ConfigDict) -> Evals:
                 f"config.evals.{name} = {schedule!r}: give a number of steps, epoch, "
                 "end or never"
             )
-    metric = config.best.metric
-    if metric and metric.partition("/")[0] not in every:
-        raise UserError(
-            f"config.best.metric = {metric!r}: config.evals has no such evaluation "
-            f"during training, only {', '.join(every) or 'none'}"
-        )
-    return Evals(every, tuple(at_end))
+    if config.best.metric:
+        evaluation = config.best.metric.partition("/")[0]
+        check_measured("config.best.metric (of training)", evaluation, list(every))
+    return Schedules(every, tuple(at_end))
 
 
-def check_names(config: ConfigDict, exp: Experiment) -> None:
-    """Check what `evals`, `best.metric` and `curves` name, as far as it is known.
+def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
+    """Return {"train/NAME" or "EVALUATION/NAME": Metric}, as far as these are known.
 
-    Names that are known before training are checked now: a wrong one would be noticed
-    after hours.
+    Raises:
+      UserError: there is no evaluation of a name in `config.evals`, or it cannot run.
+    """
+    metrics = {"train": exp.metrics}
+    for name, schedule in config.evals.items():
+        if schedule != "never":
+            check_measured("config.evals", name, list(exp.evals))
+            metrics[name] = exp.evals[name].metrics
+    known = {}
+    for evaluation, own in metrics.items():
+        try:
+            found = own() if callable(own) else own
+        except UserError as e:
+            raise UserError(f"config.evals.{evaluation}: {e}") from None
+        for name, metric in (found or {}).items():
+            known[f"{evaluation}/{name}"] = metric
+    return known
+
+
+def check_names(config: ConfigDict, known: Mapping[str, Metric]) -> None:
+    """Check what `best` and `curves` say about numbers, as far as these are known.
+
+    A mistake would be noticed after hours.
 
     Args:
       config: the config.
-      exp: its experiment.
+      known: see `known_metrics`.
 
     Raises:
-      UserError: `curves` has the wrong form, or an evaluation or a number is unknown.
+      UserError: `curves` has the wrong form, a number is not measured, or `best.mode`
+        is not that of the number.
     """
-    # The names of the numbers of each evaluation, None where they are not known.
-    known: dict[str, Collection[str] | None] = dict.fromkeys(config.evals)
-    for name, schedule in config.evals.items():
-        if exp.scalars and schedule != "never":
-            try:
-                known[name] = exp.scalars(name)
-            except UserError as e:
-                raise UserError(f"config.evals.{name}: {e}") from None
-    named = [("config.curves", metric) for metric in metrics_of(config.curves)]
-    if config.best.metric:
-        named.append(("config.best.metric", config.best.metric))
-    for field, metric in named:
-        name = metric.partition("/")[0]
-        # The names of training metrics are known when the first step is taken.
-        if name == "train":
-            continue
-        check_measured(field, name, list(known))
-        scalars = known[name]
-        if scalars is not None:
-            check_measured(field, metric, [f"{name}/{scalar}" for scalar in scalars])
-
-
-def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
-    """Check the training metrics that `config.curves` names.
-
-    Args:
-      curves: `config.curves`.
-      metrics: the names of the metrics of a step.
-
-    Raises:
-      UserError: a metric is not measured.
-    """
-    measured = [f"train/{name}" for name in metrics]
-    for metric in metrics_of(curves):
-        if metric.startswith("train/"):
-            check_measured("config.curves", metric, measured)
+    best = config.best
+    named = [("config.curves", name) for name in names_in(config.curves)]
+    named += [("config.best.metric", best.metric)] if best.metric else []
+    with_names = {name.partition("/")[0] for name in known}
+    without = {"train", *config.evals} - with_names
+    for field, name in named:
+        if name.partition("/")[0] not in without:
+            check_measured(field, name, list(known))
+    right = known.get(best.metric, Metric(mode=best.mode)).mode
+    if best.mode != right:
+        raise UserError(f"config.best.mode = {best.mode}: {best.metric} has {right}")
 
 
 def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
@@ -398,7 +406,7 @@ def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
         raise UserError(f"{field} names {metric!r}, which is not measured; {hint}")
 
 
-def metrics_of(curves: Any) -> list[str]:
+def names_in(curves: Any) -> list[str]:
     """Return the metrics that `config.curves` names.
 
     Raises:

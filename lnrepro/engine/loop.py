@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from lnrepro.engine import experiment, provenance
 from lnrepro.engine.artifacts import Artifacts
 from lnrepro.engine.checkpoint import Checkpoint, Store
+from lnrepro.engine.experiment import Metric
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.run import Results, Run, numbers_of
 from lnrepro.engine.signals import Interrupted, Signals, Stopped
@@ -101,7 +102,8 @@ class Loop:
                 with provenance.watched_kernels() as seen:
                     self._state, metrics = compiled(self._state, batch)
                 self._sink.compiled(self._step + n, seen)
-                experiment.check_train_metrics(run.config.curves, metrics)
+                measured = {f"train/{name}": Metric() for name in metrics}
+                experiment.check_names(run.config, {**run.metrics, **measured})
                 is_first = False
             else:
                 self._state, metrics = compiled(self._state, batch)

@@ -14,7 +14,7 @@ from lnrepro.checks import check_ranges
 from lnrepro.engine import artifacts, distribute, experiment, optim
 from lnrepro.engine.artifacts import Artifacts
 from lnrepro.engine.distribute import Placement
-from lnrepro.engine.experiment import Evaluation
+from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.train_step import State, make_init, make_step
 from lnrepro.errors import UserError
 
@@ -61,7 +61,7 @@ class Run:
         self.config, self.folder = config, folder
         self.total_steps = experiment.total_steps(config)
         self.steps_per_epoch = experiment.steps_per_epoch(config)
-        self.evals = experiment.evals(config)
+        self.evals = experiment.schedules(config)
         self.experiment = experiment.load(config)
         self.optimizer = optim.make(config, self.total_steps)
         # The keys of the parameters and of the training.
@@ -88,6 +88,11 @@ class Run:
         if self.config.steps_per_call > 1:
             found.append("config.save_every")
         return found
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:
+        """What is known of the numbers, see `experiment.known_metrics`."""
+        return experiment.known_metrics(self.config, self.experiment)
 
     @property
     def title(self) -> str:
@@ -126,7 +131,7 @@ class Run:
         found = {}
         for name in names:
             try:
-                found[name] = self.experiment.evaluate(vars, name)
+                found[name] = self.experiment.evals[name].run(vars)
             except ModuleNotFoundError as e:
                 # Some evaluations need a package to draw their pictures.
                 if not optional.can_do_without(e):

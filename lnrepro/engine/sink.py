@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lnrepro.engine import artifacts, json_files, provenance, report, workdir
 from lnrepro.engine.checkpoint import Checkpoint
 from lnrepro.engine.events import Events
+from lnrepro.engine.experiment import Metric
 from lnrepro.engine.metrics import RecordFile, write_csv
 from lnrepro.engine.progress import Progress, table
 from lnrepro.engine.run import Results, Run
@@ -160,8 +161,9 @@ class Writer(Sink):
 
 def rows(run: Run, numbers: Mapping[str, float]) -> list[tuple[str, str, str]]:
     """Return the names, values and units of a run's numbers, the best ones first."""
+    known = {"step": Metric("steps"), **run.metrics}
     found = []
     for name in sorted(numbers, key=lambda name: not name.startswith("best ")):
-        unit = "steps" if name == "best step" else run.experiment.unit(name)
-        found.append((name, f"{numbers[name]:.6g}", unit))
+        metric = known.get(name.removeprefix("best "), Metric())
+        found.append((name, f"{numbers[name]:.6g}", metric.unit))
     return found

@@ -124,7 +124,7 @@ def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
     """
     fingerprint, facts = _data_identity(run.config.data)
     experiment.check_data_sizes(run.config)
-    experiment.check_names(run.config, run.experiment)
+    experiment.check_names(run.config, run.metrics)
     if run.experiment.check:
         run.experiment.check()
     # Devices that do not fit and a model that cannot be built must not leave a

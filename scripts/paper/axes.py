@@ -13,8 +13,7 @@ class Panel(NamedTuple):
 
     Attributes:
       ylabel: the label of the y axis.
-      metrics: names of the curves' metrics; `{data}` stands for the data set. The
-        curves of the second one are dotted.
+      metrics: names of the curves' metrics. The curves of the second one are dotted.
       ylim: the paper's range.
       title: the title.
       yscale: "linear" or "log".
@@ -135,7 +134,7 @@ FIGURES = {
         panels=(
             Panel(
                 "test bound (nats)",
-                ("test/bound_{data}",),
+                ("test/bound",),
                 (80, 100),
                 printed=_BOUNDS,
             ),

@@ -3,6 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from experiments import classification
+from experiments.attentive_reader import experiment as attentive_reader
+from experiments.draw import experiment as draw
+from experiments.handwriting import experiment as handwriting
+from experiments.order_embeddings import experiment as order_embeddings
+from experiments.skip_thoughts import experiment as skip_thoughts
+from lnrepro.engine.experiment import Metric
 from scripts.paper.records import RecordedRun
 
 # What the norms are called. The paper's DRAW normalises the cell output only.
@@ -18,13 +25,27 @@ NORMS = {
 }
 # How soon the first norm reaches the second's best value, and how far apart they end.
 KINDS = ("speed", "end")
-# The ends of the names of metrics of which large values are better.
-LARGE_IS_BETTER = ("recall_sum", "pearson", "spearman", "accuracy")
+# The numbers of all experiments.
+METRICS = {
+    **attentive_reader.METRICS,
+    **classification.METRICS,
+    **draw.METRICS,
+    **handwriting.METRICS,
+    **order_embeddings.METRICS,
+    **skip_thoughts.METRICS,
+}
 
 
 def sign(metric: str) -> int:
-    """Return 1 if small values of a metric are better, -1 otherwise."""
-    return -1 if metric.endswith(LARGE_IS_BETTER) else 1
+    """Return 1 if small values of a metric are better, -1 otherwise.
+
+    Of a metric that no experiment of the paper has, small values are better.
+
+    Args:
+      metric: its name in the records, such as "valid/error".
+    """
+    known = METRICS.get(metric.rpartition("/")[2], Metric())
+    return -1 if known.mode == "max" else 1
 
 
 class Claim(NamedTuple):
@@ -33,7 +54,7 @@ class Claim(NamedTuple):
     Attributes:
       part: the figure or section.
       experiment: name of the folder in experiments/ of its runs.
-      metric: the metric; `{data}` stands for the data set.
+      metric: the metric.
       quantity: what people call the metric.
       better: the norm that is claimed to be better.
       baseline: the norm that it is compared with.
@@ -144,7 +165,7 @@ CLAIMS = (
     *_claims(("Figure 3", "skip_thoughts"), TASKS, [NONE], ("faster", "better")),
     *_claims(
         ("Figure 4", "draw"),
-        {"test/bound_{data}": "test bound"},
+        {"test/bound": "test bound"},
         [("layer_cell", "none")],
         ("almost twice as fast", "82.36 and 82.09 nats"),
     ),

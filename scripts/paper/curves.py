@@ -102,10 +102,10 @@ def _lines(runs, figure, panel, metric) -> list[Line]:
 
 def _points(runs, figure, panel, metric):
     """Return the rows of STEM.csv of all records."""
-    name = metric.format(data=runs[0].config.data.name)
     title = panel.title or panel.ylabel
     rows, x = [], "epoch" if figure.by_epoch else "step"
     for run in runs:
+        name = run.name_of(metric)
         own = title, name, run.config.norm, run.data, run.config.seed
         for record, value in run.values(metric):
             rows.append((*own, record[x], value * panel.factor))

@@ -49,6 +49,8 @@ GONE_FIELDS = {
     "model.dropout_scaling": '"train"',
     "permute_entities": '"training"',
 }
+# Names of numbers in records of earlier versions, where `{data}` is the data set.
+OLD_NAMES = {"test/bound": "test/bound_{data}"}
 Record = Mapping[str, Any]
 # (dotted name, JSON of the value) of each field of a config that runs of a curve share.
 Settings = tuple[tuple[str, str], ...]
@@ -129,12 +131,15 @@ class RecordedRun(NamedTuple):
         The transfer tasks of generated stories have names of their own: story_sick for
         sick.
         """
-        own = f"story_{metric}"
-        return own if any(own in record for record in self.records) else metric
+        old = OLD_NAMES.get(metric, metric).format(data=self.config.data.name)
+        for name in (f"story_{metric}", old):
+            if any(name in record for record in self.records):
+                return name
+        return metric
 
     def values(self, metric: str) -> list[tuple[Record, float]]:
         """Return the records that have a finite value of a metric, with the value."""
-        name = self.name_of(metric.format(data=self.config.data.name))
+        name = self.name_of(metric)
         finite = [r for r in self.records if workdir.is_finite(r.get(name))]
         return [(record, record[name]) for record in finite]
 

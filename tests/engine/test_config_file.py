@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from lnrepro.config import HELP, adam, base, fields, update
-from lnrepro.engine import config_file, experiment
+from lnrepro.engine import config_file
 from tests.refused import refused
 
 SMOKE = "configs/mnist.py:smoke"
@@ -115,15 +115,6 @@ def test_flags_have_the_type_of_their_field(flag, value):
 def test_none_is_refused_where_a_value_is_needed(field):
     with refused(f"config.{field} = None: a value is needed, such as "):
         config_file.read(SMOKE, [f"--config.{field}=None"])
-
-
-def test_names_of_numbers_follow_the_name_of_the_data():
-    config = config_file.read("configs/draw.py:smoke", ["--config.data.name=bits"])
-    filled = experiment.fill_sizes(config)
-    assert filled.best.metric == "valid/bound_bits"
-    assert filled.curves[0][1] == ("test/bound_bits", "train/bound")
-    named = config_file.read("configs/draw.py", ["--config.best.metric=valid/kl_x"])
-    assert experiment.fill_sizes(named).best.metric == "valid/kl_x"
 
 
 def test_the_last_flag_of_a_field_counts():

@@ -6,7 +6,7 @@ import pytest
 
 from lnrepro import checks
 from lnrepro.engine import command_line, experiment, train
-from lnrepro.errors import UserError
+from lnrepro.engine.experiment import Metric
 from tests.engine import toy
 from tests.engine.toy import config
 from tests.refused import refused
@@ -15,23 +15,28 @@ from tests.refused import refused
 def declaring(monkeypatch):
     real = toy.make
 
-    def scalars(name):
-        known = {"test": ("error",), "picture": None}
-        if name not in known:
-            raise UserError("there is no such evaluation; there are test, picture")
-        return known[name]
+    def make(config):
+        exp = real(config)
+        known = exp.evals["test"]._replace(metrics=lambda: {"error": Metric("m")})
+        return exp._replace(evals={**exp.evals, "test": known})
 
-    monkeypatch.setattr(toy, "make", lambda c: real(c)._replace(scalars=scalars))
+    monkeypatch.setattr(toy, "make", make)
     monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"evals": {"test": "epoch", "tset": "end"}}, "config.evals.tset: there is no"),
+        (
+            {"evals": {"test": "epoch", "tset": "end"}},
+            "'tset', which is not measured; did you mean test?",
+        ),
+        ({"evals": {"test": "epoch", "train": "end"}}, "cannot be called 'train'"),
+        ({"evals": {"test": "epoch", "a/b": "end"}}, "cannot be called 'a/b'"),
+        ({"best.mode": "max"}, "config.best.mode = max: test/error has min"),
         ({"best.metric": "test/nll"}, "best.metric names 'test/nll', which is not"),
         ({"curves": (("a", ("test/eror",), "log"),)}, "did you mean test/error?"),
-        ({"curves": (("a", ("tset/error",), "log"),)}, "'tset'"),
+        ({"curves": (("a", ("tset/error",), "log"),)}, "'tset/error'"),
         ({"curves": (("a", ("test/error",)),)}, "config.curves"),
         ({"curves": ("a", ("test/error",), "log")}, "config.curves"),
         ({"curves": (("a", ("test/error",), "logs"),)}, "config.curves"),
@@ -62,7 +67,7 @@ def test_evaluations_that_never_run_may_be_named(monkeypatch):
     declaring(monkeypatch)
     panel = ("a", ("test/error", "picture/anything"), "log")
     c = config(curves=(panel,), **{"evals.test": "never", "best.metric": None})
-    experiment.check_names(c, toy.make(c))
+    experiment.check_names(c, experiment.known_metrics(c, toy.make(c)))
 
 
 @pytest.mark.parametrize("path", ["gs://b/x", "s3://b/x", "hdfs:/x"])

@@ -6,6 +6,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from ml_collections import ConfigDict
 from lnrepro.config import adam, base, update
 from lnrepro.engine import evaluation
 from lnrepro.engine.checkpoint import Checkpoint, Store
-from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.experiment import Eval, Evaluation, Experiment
 from lnrepro.engine.run import Run
 
 # The batch whose loss is NaN, and the seconds that each batch takes.
@@ -75,13 +76,14 @@ def make(config: ConfigDict) -> Experiment:
 
     mean = evaluation.mean_over_examples(values)
 
-    def evaluate(vars, split):
-        if split == "picture":
-            return Evaluation(
-                scalars={"sum": 1.5},
-                images={"square": np.full((4, 4, 3), 200, np.uint8)},
-                files={"note.html": "<p>done</p>"},
-            )
+    def picture(vars):
+        return Evaluation(
+            scalars={"sum": 1.5},
+            images={"square": np.full((4, 4, 3), 200, np.uint8)},
+            files={"note.html": "<p>done</p>"},
+        )
+
+    def test(vars):
         x = np.random.default_rng(99).normal(size=(11, 3)).astype(np.float32)
         batches = [
             {"x": x[:8], "mask": np.ones(8)},
@@ -89,7 +91,8 @@ def make(config: ConfigDict) -> Experiment:
         ]
         return Evaluation(mean(vars, batches))
 
-    return Experiment(init, loss, batches, evaluate)
+    evals = {"test": Eval(test), "picture": Eval(picture)}
+    return Experiment(init, loss, batches, evals)
 
 
 def config(**changes) -> ConfigDict:
@@ -102,21 +105,29 @@ def config(**changes) -> ConfigDict:
 
 
 def change(monkeypatch, **functions: Callable) -> None:
-    """Replace functions of the experiment. Each takes the real one first."""
+    """Replace functions of the experiment. Each takes the real one first.
+
+    `evaluate` takes (the real one, vars, name), and replaces all evaluations.
+    """
     real = make
 
     def changed(made):
         exp = real(made)
-        new = {}
-        for name, function in functions.items():
-            new[name] = _bind(function, getattr(exp, name))
+        new: dict = {"evals": exp.evals}
+        if "evaluate" in functions:
+            new["evals"] = {
+                name: Eval(partial(_evaluate, functions["evaluate"], own.run, name))
+                for name, own in exp.evals.items()
+            }
+        for name in functions.keys() - {"evaluate"}:
+            new[name] = partial(functions[name], getattr(exp, name))
         return exp._replace(**new)
 
     monkeypatch.setattr(sys.modules[__name__], "make", changed)
 
 
-def _bind(function, real):
-    return lambda *arguments: function(real, *arguments)
+def _evaluate(function, run, name, vars):
+    return function(lambda vars, name: run(vars), vars, name)
 
 
 def act_before(monkeypatch, at: int, act: Callable[[], object]) -> None:

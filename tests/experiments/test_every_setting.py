@@ -16,6 +16,7 @@ import pytest
 from lnrepro.engine import config_file, experiment, train, train_step
 from lnrepro.errors import UserError
 from lnrepro.functional.fast.platform import tracing_for
+from scripts.paper import claims
 from tests.engine.toy import assert_same_bits, final_state
 from tests.runs import EXPERIMENTS, ROOT, WITH_LENGTHS
 
@@ -109,12 +110,10 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
         dtypes = {a.dtype for a in jax.tree.leaves(whole.state.params)}
         assert dtypes == {np.dtype("float32")}
     assert all(map(math.isfinite, numbers.values()))
-    for evaluation in config.evals:
-        known = experiment.load(config).scalars(evaluation)
-        if known is not None:
-            measured = {name for name in numbers if name.startswith(f"{evaluation}/")}
-            plain = {name.partition("/seed")[0] for name in measured}
-            assert plain == {f"{evaluation}/{scalar}" for scalar in known}
+    known = experiment.known_metrics(config, experiment.load(config))
+    for evaluation in {name.partition("/")[0] for name in known}:
+        names = {name for name in known if name.startswith(f"{evaluation}/")}
+        assert names == {name for name in numbers if name.startswith(f"{evaluation}/")}
     best = config.best.metric
     if best:
         assert again[best] == pytest.approx(numbers[f"best {best}"], rel=1e-5)
@@ -132,11 +131,14 @@ def test_batches_of_several_lengths_refuse_several_steps_in_a_call(tmp_path, nam
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_declared_scalars_are_those_of_the_names(name):
+def test_the_names_of_the_config_are_those_of_the_metrics(name):
     config = config_of(name)
-    exp = experiment.load(config)
-    assert exp.scalars is not None
-    experiment.check_names(config, exp)
+    known = experiment.known_metrics(config, experiment.load(config))
+    assert "train/loss" in known
+    experiment.check_names(config, known)
+    # Claims look the direction up by the name alone.
+    for number, metric in known.items():
+        assert claims.sign(number) == (-1 if metric.mode == "max" else 1)
 
 
 RECURRENT = sorted(set(EXPERIMENTS) - {"mnist", "convnet"})

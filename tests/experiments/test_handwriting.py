@@ -285,7 +285,7 @@ def test_batches_and_evaluation_of_the_embedded_set(embedded):
     np.testing.assert_allclose(steps[:, :2].mean(0), 0, atol=2e-3)
     np.testing.assert_allclose(steps[:, :2].std(0), 1, atol=2e-3)
 
-    found = exp.evaluate(vars, "valid").scalars
+    found = exp.evals["valid"].run(vars).scalars
     lines = open_lines(config, "valid")
     pad = {"steps": config.model.steps, "text": config.model.characters}
     # One by one.

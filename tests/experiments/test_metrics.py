@@ -65,7 +65,7 @@ def test_nats_of_handwriting_a_line_a_step_and_in_the_datas_units(monkeypatch):
     config = handwriting_config.get_config("smoke")
     config.eval_batch_size = 2
     exp = handwriting.make(config)
-    found = exp.evaluate({"params": {"w": np.zeros(1)}}, "valid").scalars
+    found = exp.evals["valid"].run({"params": {"w": np.zeros(1)}}).scalars
     assert found["nll"] == pytest.approx(3 * 4 + 5)
     assert found["nll_per_step"] == pytest.approx((3 * 12 + 3 * 5) / 12)
     assert found["nll_original"] == pytest.approx(17 + 4 * np.log(2 * 8))
@@ -131,9 +131,9 @@ def test_importance_weighting_is_the_mean_of_the_weights(monkeypatch):
     np.testing.assert_allclose(found, -np.log(np.mean(weights, 0)), rtol=1e-5)
 
 
-def test_the_estimate_is_named_after_the_data():
-    config = draw_config.get_config("smoke")
-    assert draw.make(config).scalars("final") == ("nll_iw2_binarized_digits",)
+def test_the_estimate_is_named_after_the_number_of_samples():
+    final = draw.make(draw_config.get_config("smoke")).evals["final"]
+    assert final.metrics() == {"nll_iw2": ("nats per image", "min")}
 
 
 def test_labelled_sentences_are_read_without_end_token_and_pairs_with(monkeypatch):

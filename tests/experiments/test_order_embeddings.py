@@ -168,12 +168,12 @@ def test_captions_of_an_image_are_drawn_alike():
 @pytest.mark.slow
 def test_evaluation_scores_and_shows(smoke):
     _, exp, vars = smoke
-    scores = exp.evaluate(vars, "valid").scalars
+    scores = exp.evals["valid"].run(vars).scalars
     assert scores["image_recall_sum"] == pytest.approx(
         sum(scores[f"image_r{k}"] for k in (1, 5, 10))
     )
     assert 1 <= scores["image_mean_rank"] <= 50
-    final = exp.evaluate(vars, "final")
+    final = exp.evals["final"].run(vars)
     picture = final.images["retrievals"]
     assert picture.dtype == np.uint8
     assert picture.shape[-1] == 3
@@ -207,8 +207,8 @@ def test_own_captions_of_any_number_and_features_of_any_size(tmp_path):
     vars = exp.init(jax.random.key(0))
     with contextlib.closing(exp.batches(0)) as batches:
         assert np.isfinite(exp.loss(vars, next(batches), None)[0])
-    scores = exp.evaluate(vars, "valid").scalars
-    assert exp.evaluate(vars, "final").images["retrievals"].ndim == 3
+    scores = exp.evals["valid"].run(vars).scalars
+    assert exp.evals["final"].run(vars).images["retrievals"].ndim == 3
     split, encoders = data.open_split(config, "valid"), model.Encoders(config)
     tokens, length = split.captions.take(np.arange(split.captions.starts[10]), 30)
     captions = encoders.captions(vars, {"tokens": (tokens,), "length": length})

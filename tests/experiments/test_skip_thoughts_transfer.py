@@ -255,7 +255,7 @@ def test_neighbours_and_a_baseline(tmp_path):
     config.data.dir = str(tmp_path)
     exp = make(config)
     vars = exp.init(jax.random.key(0))
-    page = exp.evaluate(vars, "neighbours").files["neighbours.txt"]
+    page = exp.evals["neighbours"].run(vars).files["neighbours.txt"]
     assert page.count("\n    ") == 12 * 4
     # A polarity of words shows in the words.
     assert evaluate.bag_of_words("story_mpqa", config)["accuracy"] > 60

@@ -20,7 +20,7 @@ from tests.refused import refused
 from tests.runs import ROOT
 
 RESULTS = ROOT / "experiments/results"
-DRAW, BOUND = "experiments.draw", "test/bound_binarized_mnist"
+DRAW, BOUND = "experiments.draw", "test/bound"
 
 
 def write_run(folder, experiment, norm, seed, values, data="binarized_mnist", **more):
@@ -121,7 +121,7 @@ def test_runs_with_other_settings_are_not_averaged(draw_runs):
 @pytest.mark.parametrize("name", ["binarized_mnist", "coco_captions"])
 def test_other_data_of_the_same_name_is_other_data(tmp_path, name):
     """Two fingerprints make two data sets, also where none is known to be official."""
-    values = bounds([99], f"test/bound_{name}")
+    values = bounds([99])
     write_run(tmp_path / "a", DRAW, "none", 0, values, name)
     own = f"{name}/1.0.0/0123456789abcdef"
     write_run(tmp_path / "b", DRAW, "none", 1, values, name, fingerprint=own)
@@ -210,7 +210,7 @@ def test_any_metric_of_any_experiment_is_drawn(tmp_path):
 def test_paper_numbers_stand_beside_its_own_data_only(draw_runs, tmp_path):
     values = np.linspace(99, 82, 100)
     write_run(tmp_path / "long", DRAW, "none", 0, bounds(values))
-    other = bounds(values, "test/bound_digits")
+    other = bounds(values)
     write_run(tmp_path / "other", DRAW, "none", 0, other, "digits")
     # Four epochs end early on an axis of 100.
     for path in ("long", "other", "runs"):
@@ -237,12 +237,25 @@ def test_rows_of_tables_2_and_3(tmp_path):
     assert f"{data} | 0.500 | 0.500 | 0.500 | 0.5 |" in three
 
 
-def test_what_is_best_is_said_once():
-    """By the name of a metric; configs repeat it for the checkpoint they keep."""
-    for path in sorted((ROOT / "configs").glob("*.py")):
-        best = config_file.load_module(str(path)).get_config().best
-        if best.metric:
-            assert (best.mode == "max") == (claims.sign(best.metric) == -1), path
+def test_axes_claims_and_tables_name_numbers_of_their_experiments():
+    named = [*paper_results.TABLE_2_COLUMNS, *paper_results.TABLE_3_COLUMNS]
+    named += [claim.metric for claim in CLAIMS]
+    named += [metric for metric, _ in claims.TRANSFER.scales]
+    for figure in FIGURES.values():
+        for panel in figure.panels:
+            named += panel.metrics
+    for metric in named:
+        assert metric.rpartition("/")[2] in claims.METRICS, metric
+
+
+def test_numbers_of_an_earlier_version_have_their_old_names(tmp_path):
+    metric = "test/bound_binarized_mnist"
+    values = bounds([90.0, 85.0], metric)
+    write_run(tmp_path / "runs/run", DRAW, "none", 0, values)
+    (run,) = find([tmp_path / "runs"])
+    assert run.curve(BOUND) == {390: 90.0, 780: 85.0}
+    curves.draw(FIGURES[4], [run], tmp_path / "figure4")
+    assert {row["metric"] for row in rows_of(tmp_path / "figure4.csv")} == {metric}
 
 
 @pytest.mark.parametrize("number", range(1, 7))
@@ -332,7 +345,7 @@ def test_packed_metrics_have_eight_digits(tmp_path):
     file = tmp_path / "draw.runs.jsonl"
     records.main([str(tmp_path / "run"), "--out", str(file)])
     (run,) = find([file])
-    packed = [value for _, value in run.values("test/bound_{data}")]
+    packed = [value for _, value in run.values(BOUND)]
     np.testing.assert_allclose(packed, values, rtol=5e-8)
     assert packed == [float(f"{value:.8g}") for value in packed]
 
