@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Evaluation, Experiment, Metric, drawn
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric, try_draw
 
 from . import evaluate as evaluations
 from . import pictures
@@ -103,7 +103,7 @@ def make(config: ConfigDict) -> Experiment:
         read = functools.partial(attention_and_choice, vars)
         examples = pictures.read_examples(config, columns, words, read)
         caption = f"{spec.name} ({split}), norm {config.norm}"
-        picture = drawn(pictures.draw, examples, caption)
+        picture = try_draw(pictures.draw, examples, caption)
         return Evaluation(images={"attention": picture})
 
     evals = evaluation.of_splits(config, evaluate, OF_SPLIT)

@@ -10,7 +10,7 @@ from experiments.sets import open_set
 from lnrepro.checks import check_at_least, check_choice
 from lnrepro.data.batches import eval_batches
 from lnrepro.engine.evaluation import on_split
-from lnrepro.engine.experiment import Evaluation, Experiment, drawn
+from lnrepro.engine.experiment import Evaluation, Experiment, try_draw
 from lnrepro.errors import UserError
 
 from .evaluate import batch_moments, border_metrics, unit_statistics
@@ -53,7 +53,7 @@ def make(config: ConfigDict) -> Experiment:
         ]
         images = len(columns["label"])
         title = f"norm: {config.norm}, data: {config.data.name}, {images} test images"
-        picture = drawn(statistics, layers, title)
+        picture = try_draw(statistics, layers, title)
         return Evaluation(border_metrics(layers), {"statistics": picture})
 
     border = on_split(config, "test", evaluate_border, None)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.rendering import pixels_of
-from lnrepro.engine.experiment import drawn
+from lnrepro.engine.experiment import try_draw
 
 from .attention import geometry
 from .bound import noise_of
@@ -81,8 +81,8 @@ def draw_all(
     canvases, windows = jax.device_get(jax.jit(draw.generate)(params, z))
     samples = _mean(canvases)
     return {
-        "samples": drawn(page, samples[-1], 10),
-        "samples_over_glimpses": drawn(animation, draw, samples, windows),
+        "samples": try_draw(page, samples[-1], 10),
+        "samples_over_glimpses": try_draw(animation, draw, samples, windows),
         "glimpses": draw_glimpses(draw, params, images, noise_key),
     }
 
@@ -127,7 +127,7 @@ def draw_glimpses(
         windows += windows_of(draw, "read", record.read[shown, i])
         rows += list(_mean(canvases[shown, i]))
         windows += windows_of(draw, "write", record.write[shown, i])
-    return drawn(page, np.stack(rows), len(shown), windows, ZOOM)
+    return try_draw(page, np.stack(rows), len(shown), windows, ZOOM)
 
 
 def _mean(canvas: np.ndarray) -> np.ndarray:

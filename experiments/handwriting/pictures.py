@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from experiments.rendering import pixels_of
 from lnrepro.data.readers.handwriting import encode
-from lnrepro.engine.experiment import Evaluation, drawn
+from lnrepro.engine.experiment import Evaluation, try_draw
 
 from .data import Lines
 from .model import Network
@@ -80,8 +80,8 @@ def draw_all(
         "(from top to bottom) while this part was written",
     }
     images = {
-        "samples": drawn(page, strokes),
-        "alignment": drawn(alignment, strokes[0], written[0].phi, wanted.texts[0]),
+        "samples": try_draw(page, strokes),
+        "alignment": try_draw(alignment, strokes[0], written[0].phi, wanted.texts[0]),
     }
     return Evaluation({}, images, {"samples.svg": svg(strokes)}, captions)
 

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.checks import check_ascending
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Evaluation, Experiment, Metric, drawn
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric, try_draw
 
 from . import evaluate as evaluations
 from . import retrieval
@@ -96,7 +96,7 @@ def make(config: ConfigDict) -> Experiment:
         captions = embeddings.captions[: split.captions.starts[fold]]
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = open_set(config).facts
-        picture = drawn(retrievals, matrix, split, facts, config.data.name)
+        picture = try_draw(retrievals, matrix, split, facts, config.data.name)
         return Evaluation(scores, {"retrievals": picture})
 
     evals = evaluation.of_splits(config, evaluate, OF_SPLIT)

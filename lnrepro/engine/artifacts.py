@@ -9,7 +9,7 @@ import numpy as np
 
 from lnrepro import optional
 from lnrepro.engine import metrics
-from lnrepro.engine.experiment import Evaluation, Undrawn, drawn
+from lnrepro.engine.experiment import Evaluation, FailedPicture, try_draw
 
 # Pixels of an inch. A power of two, so that sizes in inches are exact.
 DPI = 128
@@ -54,10 +54,10 @@ def write(folder: pathlib.Path, evaluation: Evaluation) -> Artifacts:
         images = {}
     for name, image in images.items():
         saved = image
-        if not isinstance(image, Undrawn):
+        if not isinstance(image, FailedPicture):
             caption = evaluation.captions.get(name, "")
-            saved = drawn(_save_image, folder, name, image, caption)
-        if isinstance(saved, Undrawn):
+            saved = try_draw(_save_image, folder, name, image, caption)
+        if isinstance(saved, FailedPicture):
             not_drawn[name] = saved.reason
         else:
             paths.append(saved)
@@ -146,8 +146,8 @@ def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> Artifacts:
     """
     if not config["curves"] or not optional.installed("matplotlib"):
         return Artifacts([], {})
-    path = drawn(_draw_curves, workdir, config)
-    if isinstance(path, Undrawn):
+    path = try_draw(_draw_curves, workdir, config)
+    if isinstance(path, FailedPicture):
         return Artifacts([], {"curves": path.reason})
     return Artifacts([path], {})
 

@@ -23,13 +23,13 @@ Batch = Mapping[str, Any]
 Scalars = Mapping[str, jax.Array]
 
 
-class Undrawn(NamedTuple):
-    """Stands for a picture that could not be drawn, see `drawn`."""
+class FailedPicture(NamedTuple):
+    """Stands for a picture that could not be drawn, see `try_draw`."""
 
     reason: str
 
 
-def drawn(draw: Callable[..., Any], *arguments: Any) -> Any:
+def try_draw(draw: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function that draws a picture, without which a run goes on.
 
     matplotlib obeys settings of the user that may not work here, such as MPLBACKEND of
@@ -40,7 +40,7 @@ def drawn(draw: Callable[..., Any], *arguments: Any) -> Any:
       *arguments: those of `draw`.
 
     Returns:
-      What it returns, or an Undrawn.
+      What it returns, or a FailedPicture.
 
     Raises:
       OSError: the disk failed.
@@ -50,12 +50,12 @@ def drawn(draw: Callable[..., Any], *arguments: Any) -> Any:
         return draw(*arguments)
     # A file of a font or of LaTeX.
     except FileNotFoundError as e:
-        return Undrawn(f"{e.strerror}: {e.filename}")
+        return FailedPicture(f"{e.strerror}: {e.filename}")
     except (OSError, MemoryError, ModuleNotFoundError):
         raise
     except Exception as e:
         lines = str(e).strip().splitlines() or [""]
-        return Undrawn(f"{type(e).__name__}: {lines[0][:200]}")
+        return FailedPicture(f"{type(e).__name__}: {lines[0][:200]}")
 
 
 class Evaluation(NamedTuple):
@@ -64,13 +64,13 @@ class Evaluation(NamedTuple):
     Attributes:
       scalars: {name: number}, which are logged.
       images: {name: uint8 [H, W, 3], written as a PNG, or [frames, H, W, 3], written as
-        an animated GIF, or an Undrawn}.
+        an animated GIF, or a FailedPicture}.
       files: {file name: text}, such as an .html or .svg file.
       captions: {name of an image: the text above it in the file}.
     """
 
     scalars: Mapping[str, float] = {}
-    images: Mapping[str, np.ndarray | Undrawn] = {}
+    images: Mapping[str, np.ndarray | FailedPicture] = {}
     files: Mapping[str, str] = {}
     captions: Mapping[str, str] = {}
 
