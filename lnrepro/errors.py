@@ -1,14 +1,10 @@
 """Errors that end a command in one line and an exit code, without a traceback."""
 
-import contextlib
-import importlib.util
-import io
 import os
-import pathlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TextIO
 
 # The modules of each extra of the package, by the names they are imported under.
 EXTRAS = {
@@ -64,6 +60,22 @@ class Diverged(RunError):
         self.metric, self.step = metric, step
 
 
+class Stopped(Exception):
+    """SIGTERM, SIGINT or SIGHUP arrived, and the state is saved.
+
+    Attributes:
+      exit_code: 128 plus the number of the signal.
+    """
+
+    def __init__(self, signum: int, step: int):
+        """Make the message for signal `signum` after `step` steps."""
+        name = signal.Signals(signum).name
+        super().__init__(
+            f"stopped by {name} at step {step}; saved, the same command resumes"
+        )
+        self.exit_code = 128 + signum
+
+
 def not_installed(e: ModuleNotFoundError, doing: str) -> str:
     """Return the line that says how to install a missing module.
 
@@ -84,126 +96,86 @@ def not_installed(e: ModuleNotFoundError, doing: str) -> str:
     raise e
 
 
-def print_any_character() -> None:
-    """Print characters that the terminal or pipe has not as backslash sequences.
+def open_output() -> None:
+    """Open stdout and stderr, where who started this process has closed them.
 
-    A terminal in ASCII, or a path that is not in UTF-8, is no reason to fail.
+    The next file that is opened would get their numbers, and what libraries print.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print a text where it can be printed, and go on where it cannot.
+
+    The terminal of a long run may be gone, the reader of its pipe, or the room on the
+    disk of its log.
+
+    Args:
+      text: the text.
+      stream: sys.stderr, or None for sys.stdout.
+    """
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        # What Python still holds, and all that follows, goes nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, (stream or sys.stdout).fileno())
+
+
+def exit_code(main: Callable[[], int | None], doing: str) -> int:
+    """Call a function, and print an error that the user can correct as one line.
+
+    Args:
+      main: returns the exit code; None is 0.
+      doing: what it does, for the line about a module that is not installed.
+
+    Returns:
+      0 done, 1 failed, 2 a mistake of the user, 128 + n stopped by signal n.
+    """
+    try:
+        return main() or 0
+    except ModuleNotFoundError as e:
+        line, code = not_installed(e, doing), UserError.exit_code
+    except UserError as e:
+        line, code = f"error: {e}", e.exit_code
+    except Stopped as e:
+        line, code = str(e), e.exit_code
+    except KeyboardInterrupt:
+        line, code = "interrupted", 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Who read the output has enough, as `head` has. Python would complain about
+        # the closed pipe once more when it flushes.
+        os._exit(128 + signal.SIGPIPE)
+    except OSError as e:
+        where = f"{e.filename}: " if e.filename else ""
+        line, code = f"error: {where}{e.strerror or e}", RunError.exit_code
+    except Exception as e:
+        if not (isinstance(e, MemoryError) or "RESOURCE_EXHAUSTED" in str(e)):
+            raise
+        reason = " ".join(str(e).split())[:200]
+        line = (
+            f"error: out of memory ({reason}); go on from the last checkpoint with a "
+            "smaller config.eval_batch_size, or train a smaller config.model or "
+            "config.batch_size in another --workdir"
+        )
+        code = RunError.exit_code
+    say(line, sys.stderr)
+    return code
+
+
+def run_script(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
+    """Run the `main` of a script and exit, see `exit_code`.
+
+    Args:
+      main: takes the arguments and returns the exit code; None is 0.
+      doing: what the script does.
+    """
+    # So that temporary folders are deleted. By default, SIGTERM ends Python at once.
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(exit_code(lambda: main(sys.argv[1:]), doing))
 
 
 def _stop(signum: int, _: object) -> NoReturn:
     sys.exit(128 + signum)
-
-
-def check_checkout() -> None:
-    """Check that a script and what it imports are of one checkout.
-
-    Raises:
-      UserError: lnrepro is that of another checkout, or a package that is installed has
-        the name of a folder of the checkout.
-    """
-    root = pathlib.Path(__file__).resolve().parents[1]
-    script = pathlib.Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
-    for folder in script.parents:
-        if (folder / "lnrepro/errors.py").exists() and folder != root:
-            raise UserError(
-                f"{script} imports lnrepro from {root}; run it with the Python of its "
-                f"own checkout, or set PYTHONPATH={folder}"
-            )
-    for name in ("scripts", "experiments"):
-        found = importlib.util.find_spec(name)
-        places = (found and found.submodule_search_locations) or ()
-        hidden = root / name not in [pathlib.Path(place).resolve() for place in places]
-        if hidden and (root / name).exists():
-            there = found and (found.origin or list(places))
-            raise UserError(
-                f"a package {name} ({there}) hides {root / name}; uninstall it, or "
-                "take it off PYTHONPATH"
-            )
-
-
-class LossyOutput(io.TextIOWrapper):
-    """An output whose text is dropped once it cannot be written.
-
-    The terminal of a long run may be gone, the disk of its log full, or the reader of
-    its pipe.
-    """
-
-    def write(self, text: str) -> int:
-        """Write a text, or drop it."""
-        with self._dropping():
-            super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, or drop what is left."""
-        with self._dropping():
-            super().flush()
-
-    @contextlib.contextmanager
-    def _dropping(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError:
-            # What Python still holds, and all that follows, goes nowhere.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
-
-
-def outlive_output() -> None:
-    """Let this process go on without its terminal, its log or the reader of its pipe.
-
-    To be called before anything is printed.
-    """
-    for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        stream = getattr(sys, name)
-        if stream is None:
-            # It was closed by who started this process. The next file that is opened
-            # would get its number, and what libraries print there.
-            opened = os.open(os.devnull, os.O_WRONLY)
-            if opened != descriptor:
-                os.dup2(opened, descriptor)
-                os.close(opened)
-            stream = open(descriptor, "w", closefd=False)
-        setattr(
-            sys,
-            name,
-            LossyOutput(stream.detach(), stream.encoding, line_buffering=True),
-        )
-    # The system sends it when a terminal is closed.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
-def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
-    """Run the `main` of a script and exit.
-
-    Args:
-      main: takes the arguments and returns the exit code; None is 0.
-      doing: what the script does, for the line about a module that is not installed.
-    """
-    print_any_character()
-    # So that temporary folders are deleted. By default, SIGTERM ends Python at once.
-    signal.signal(signal.SIGTERM, _stop)
-    try:
-        check_checkout()
-        sys.exit(main(sys.argv[1:]))
-    except UserError as e:
-        line, code = f"error: {e}", e.exit_code
-    except ModuleNotFoundError as e:
-        line, code = not_installed(e, doing), UserError.exit_code
-    except BrokenPipeError:
-        # Who read the output has enough, as `head` has. Python would complain about
-        # the closed pipe once more when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
-    except OSError as e:
-        where = f"{e.filename}: " if e.filename else ""
-        line, code = f"error: {where}{e.strerror or e}", RunError.exit_code
-    except KeyboardInterrupt:
-        line, code = "interrupted", 130
-    print(line, file=sys.stderr)
-    sys.exit(code)

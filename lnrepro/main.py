@@ -18,10 +18,9 @@ if __name__ == "__main__":
     # Before the imports below, since libraries keep the streams that they find.
     from lnrepro import errors
 
-    errors.outlive_output()
+    errors.open_output()
 
 import ast
-import contextlib
 import importlib.util
 import os
 import pathlib
@@ -29,7 +28,7 @@ import re
 import threading
 
 from lnrepro.engine import peers
-from lnrepro.errors import RunError, UserError, not_installed, print_any_character
+from lnrepro.errors import UserError, exit_code, not_installed, say
 
 try:
     from absl import flags, logging
@@ -105,7 +104,7 @@ def run(argv: list[str]) -> None:
     Raises:
       UserError: something that the user can correct.
       RunError: the run failed.
-      signals.Stopped: a signal stopped it.
+      Stopped: a signal stopped it.
     """
     config = _parse(argv)
     # Orbax logs the tracebacks of failed saves. The user gets them as one line, through
@@ -148,7 +147,7 @@ def run(argv: list[str]) -> None:
     variant = (_CONFIG.value or "").partition(":")[2]
     folder = _workdir() or workdir.default(config, variant)
     if _CHECK.value:
-        print(expected.check(config, _CONFIG.value or "", folder))
+        say(expected.check(config, _CONFIG.value or "", folder))
     elif _EVALUATE.value:
         train.evaluate(config, folder)
     else:
@@ -257,21 +256,6 @@ def _use_compilation_cache(jax):
     # JAX needs filelock for a limit.
     if importlib.util.find_spec("filelock"):
         jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
-        _heal(folder)
-
-
-def _heal(folder):
-    """Give each program the file with its time of use, which a limit needs.
-
-    A process that was killed between both leaves a program without it, and JAX warns at
-    every write to the folder.
-    """
-    with contextlib.suppress(OSError):
-        for program in folder.glob("*-cache"):
-            used = program.with_name(program.name.removesuffix("-cache") + "-atime")
-            if not used.exists():
-                # Never used: the first to be dropped.
-                used.write_bytes(bytes(8))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -281,31 +265,32 @@ def main(argv: list[str] | None = None) -> int:
       argv: the program's name and its arguments; None takes sys.argv.
 
     Returns:
-      The exit code: 0 done, 1 the run failed, 2 a mistake of the user, 128 + n stopped
-      by signal n.
+      The exit code, see `errors.exit_code`.
     """
-    argv = sys.argv if argv is None else argv
-    print_any_character()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return exit_code(lambda: _main(sys.argv if argv is None else argv), "training")
+
+
+def _main(argv):
+    """Show the help, or train."""
+    _import_from_here()
+    if not HELP_FLAGS.isdisjoint(argv):
+        say(_help(argv))
+        return
     try:
-        _import_from_here()
-        if not HELP_FLAGS.isdisjoint(argv):
-            print(_help(argv))
-        else:
-            run(argv)
-    except ModuleNotFoundError as e:
-        line, exit_code = not_installed(e, "training"), UserError.exit_code
-    except UserError as e:
-        line, exit_code = f"error: {e}", e.exit_code
-    except Exception as e:
-        line, exit_code = _line_of(e)
-        if not line:
-            peers.end_if_lost(e)
+        run(argv)
+    except AttributeError as e:
+        if not isinstance(e.obj, ConfigDict):
             raise
-    else:
-        return 0
-    print(line, file=sys.stderr)
-    return exit_code
+        # The experiment reads it.
+        there = ", ".join(e.obj)
+        raise UserError(
+            f"the config has no field {e.name!r} (beside {there}); add it to the "
+            "config file"
+        ) from e
+    except Exception as e:
+        peers.end_if_lost(e)
+        raise
 
 
 def _import_from_here():
@@ -318,27 +303,6 @@ def _import_from_here():
         ) from None
     if sys.path[:1] != [here]:
         sys.path.insert(0, here)
-
-
-def _line_of(error):
-    """Return what is said about an error, and the exit code; "" for a bug."""
-    if hasattr(error, "exit_code"):
-        # A signal stopped the run.
-        return str(error), error.exit_code
-    if isinstance(getattr(error, "obj", None), ConfigDict):
-        # The experiment reads a field that the config does not have.
-        there = ", ".join(error.obj)
-        return (
-            f"error: the config has no field {error.name!r} (beside {there}); add it "
-            "to the config file"
-        ), UserError.exit_code
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return (
-            f"error: out of memory ({' '.join(str(error).split())[:200]}); go on "
-            "from the last checkpoint with a smaller config.eval_batch_size, or train "
-            "a smaller config.model or config.batch_size in another --workdir"
-        ), RunError.exit_code
-    return "", 0
 
 
 def _exit(code):

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 from lnrepro.folders import files_below
 
 if TYPE_CHECKING:
@@ -127,4 +127,4 @@ def _print(lines):
 
 
 if __name__ == "__main__":
-    ended(main, "the table of runs")
+    run_script(main, "the table of runs")

@@ -12,7 +12,7 @@ Results are ratios of medians. The compared programs run interleaved.
 import importlib
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
+from lnrepro.errors import run_script
 
 COMMANDS = ("engine", "cells", "kernels", "programs", "compiled")
 
@@ -37,4 +37,4 @@ def main(argv: list[str]) -> int | None:
 
 
 if __name__ == "__main__":
-    ended(main, "this benchmark")
+    run_script(main, "this benchmark")

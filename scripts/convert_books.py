@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from lnrepro.data import files as data_files
 from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser, print_warning
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 
 # The lines around a book. A second line often stands before the one with stars.
 START = re.compile(r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG.*$", re.I | re.M)
@@ -126,4 +126,4 @@ def sentences(text: str) -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    ended(main, "splitting sentences")
+    run_script(main, "splitting sentences")

@@ -10,9 +10,11 @@ captions.
 
 import pathlib
 
+import lnrepro
 from lnrepro.data.files import load_npy
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
+from lnrepro.errors import run_script
+from scripts.encode_sentences import read_lines, write_array
 
 
 def main(argv: list[str]) -> None:
@@ -26,10 +28,6 @@ def main(argv: list[str]) -> None:
     add("--workdir", required=True, type=pathlib.Path)
     add("--images", type=pathlib.Path, metavar="NPY", help="features to embed")
     args = parser.parse_args(argv)
-    # Imported late: `ended` looks first whether these are of this checkout.
-    import lnrepro
-    from scripts.encode_sentences import read_lines, write_array
-
     captions = [] if args.images else read_lines()
 
     run = lnrepro.load(args.workdir, experiment="experiments.order_embeddings")
@@ -40,4 +38,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "embedding")
+    run_script(main, "embedding")

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 
 
 def main(argv: list[str]) -> None:
@@ -56,4 +56,4 @@ def write_array(vectors: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "encoding")
+    run_script(main, "encoding")

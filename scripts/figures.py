@@ -28,7 +28,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 
 FIGURE_NUMBERS = range(1, 8)
 # The first line of index.md.
@@ -159,4 +159,4 @@ def write_index(out: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "drawing figures")
+    run_script(main, "drawing figures")

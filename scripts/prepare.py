@@ -29,7 +29,7 @@ from lnrepro.data.files import PLAIN_OR_PACKED
 from lnrepro.data.raw_folder import Progress
 from lnrepro.data.set_folder import open_folder
 from lnrepro.engine.command_line import Parser, print_warning
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Characters of a fact that is printed.
@@ -201,4 +201,4 @@ def progress_bar() -> Iterator[Progress]:
 
 
 if __name__ == "__main__":
-    ended(main, "preparing data")
+    run_script(main, "preparing data")

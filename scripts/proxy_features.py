@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.readers.caption_files import PER_IMAGE, parse_text
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import DataError, ended
+from lnrepro.errors import DataError, run_script
 
 SPLITS = ("train", "val", "test")
 # Number of captions of an image that must have a word.
@@ -92,4 +92,4 @@ def features(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    ended(main, "making features")
+    run_script(main, "making features")

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from lnrepro import optional
 from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import DataError, UserError, ended
+from lnrepro.errors import DataError, UserError, run_script
 
 # {experiment: what of the paper its runs are for}, the cheapest first.
 PARTS = {
@@ -212,4 +212,4 @@ def _arguments(argv):
 
 
 if __name__ == "__main__":
-    ended(main, "this reproduction")
+    run_script(main, "this reproduction")

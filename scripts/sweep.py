@@ -31,7 +31,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
+from lnrepro.errors import run_script
 
 LAUNCHERS = ("local", "ray", "slurm", "print")
 # Time between two looks at the runs.
@@ -268,4 +268,4 @@ def seeds(words: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    ended(main, "this sweep")
+    run_script(main, "this sweep")

@@ -11,7 +11,8 @@ import numpy as np
 
 from lnrepro import theory
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
+from lnrepro.errors import run_script
+from scripts import markdown as md
 
 # Number of random cases, inputs and units of the layer.
 CASES, FEATURES, UNITS = 256, 16, 8
@@ -106,9 +107,6 @@ def main(argv: list[str]) -> None:
       UserError: a wrong flag.
     """
     Parser(description=__doc__).parse_args(argv)
-    # Imported late: `ended` looks first whether it is of this checkout.
-    from scripts import markdown as md
-
     head = ("", *NORMALISERS)
     # In float32, rounding would hide which formulas are exact.
     with jax.enable_x64(True):
@@ -119,4 +117,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "this measurement")
+    run_script(main, "this measurement")

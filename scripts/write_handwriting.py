@@ -11,7 +11,7 @@ import sys
 import textwrap
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 
 
 def main(argv: list[str]) -> None:
@@ -50,4 +50,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "writing")
+    run_script(main, "writing")

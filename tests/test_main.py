@@ -133,7 +133,6 @@ def test_a_run_goes_on_with_other_devices(home):
         ("config.seed =", "--config.seed=-1"),
         ("experiments.mnst", "--config.experiment=experiments.mnst"),
         ("valid/error?", "--config.best.metric=valid/eror"),
-        ("train/loss?", "--config.curves=(('a',('train/los',),'log'),)"),
         ("config.norm = 'group'", "--config.norm=group"),
         ("config.optimizer.name", "--config.optimizer.name=adm"),
         ("config.placement", "--config.placement=tpu"),
@@ -182,6 +181,16 @@ def assert_mistake(command, tmp_path, named, *flags):
     assert named in err
     assert err.count("\n") == 1, err
     assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_a_mistake_that_the_first_step_shows_can_be_mended(command, tmp_path):
+    flags = SMOKE, f"--workdir={tmp_path}", "--config.steps=1"
+    flags += ("--config.evals.valid=never", "--config.best.metric=None")
+    code, _, err = command(*flags, "--config.curves=(('a',('train/los',),'log'),)")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "did you mean train/loss?" in err
+    code, _, err = command(*flags, "--config.curves=()")
+    assert code == 0, err
 
 
 def test_flags_may_stand_in_a_file(command, tmp_path):
@@ -253,23 +262,35 @@ def test_a_run_outlives_its_output(home, tmp_path, end):
 
 
 @pytest.mark.slow
-def test_a_run_outlives_its_terminal(home, tmp_path):
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_closed_terminal_saves_and_stops_unless_it_is_ignored(
+    home, tmp_path, ignored
+):
     ours, theirs = pty.openpty()
+    flags = [SMOKE, "--config.epochs=20", f"--workdir={tmp_path}/run"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "lnrepro.main", SMOKE, f"--workdir={tmp_path}/run"],
+        [sys.executable, "-m", "lnrepro.main", *flags],
         cwd=ROOT,
         env=environment(home),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
+        # As nohup does.
+        preexec_fn=lambda: ignored and signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )
     os.close(theirs)
-    os.read(ours, 100)
+    shown = b""
+    while b"training " not in shown:
+        shown += os.read(ours, 100)
     os.close(ours)
+    # In the training loop.
+    while not (tmp_path / "run/metrics.jsonl").read_text():
+        time.sleep(0.01)
     process.send_signal(signal.SIGHUP)
-    assert process.wait(timeout=200) == 0
-    assert (tmp_path / "run/results.json").exists()
+    expected = 0 if ignored else 128 + signal.SIGHUP
+    assert process.wait(timeout=200) == expected
+    assert (tmp_path / "run/results.json").exists() == ignored
 
 
 def test_a_bucket_is_no_run_directory(command):
@@ -424,13 +445,9 @@ def test_only_our_own_compilation_cache_has_a_limit(monkeypatch, tmp_path):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "lnrepro/xla"
-    folder.mkdir(parents=True)
-    (folder / "a-cache").touch()
     main._use_compilation_cache(Jax)
     assert set_to["jax_compilation_cache_dir"] == str(folder)
     assert 2**30 <= set_to["jax_compilation_cache_max_size"] < 2**40
-    # JAX warns at every write where the time of use of a program is missing.
-    assert (folder / "a-atime").read_bytes() == bytes(8)
     # A folder of the user's may hold programs of others.
     set_to.clear()
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))

@@ -15,10 +15,10 @@ from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.experiment import Metric
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.run import Results, Run, numbers_of
-from lnrepro.engine.signals import Interrupted, Signals, Stopped
+from lnrepro.engine.signals import Interrupted, Signals
 from lnrepro.engine.sink import Sink
 from lnrepro.engine.train_step import close, take
-from lnrepro.errors import Diverged, RunError
+from lnrepro.errors import Diverged, RunError, Stopped
 
 # Calls of the compiled step that are dispatched ahead of the devices. With more of
 # them, the answer to a signal takes longer. With fewer, the devices wait for the host.

@@ -178,7 +178,8 @@ def end_if_lost(error: Exception) -> None:
     """
     import jax
 
-    if isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
+    is_lost = isinstance(error, jax.errors.JaxRuntimeError)
+    if is_lost and "RESOURCE_EXHAUSTED" not in str(error) and jax.process_count() > 1:
         _exit(
             "error: another process of this run was lost, so this one stopped; start "
             "all of them again: they resume at the last checkpoint "

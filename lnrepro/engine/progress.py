@@ -1,9 +1,12 @@
 """Output of a run: lines while it trains, then a table."""
 
 import datetime
-import sys
+import io
+import shutil
 import time
 from collections.abc import Mapping, Sequence
+
+from lnrepro.errors import say
 
 # Training metrics are printed at most this often.
 PRINT_EVERY_S = 5.0
@@ -41,8 +44,7 @@ class Progress:
             self._last_print = now
             names = sorted(values, key=lambda name: name != self._first)
             brief = "  ".join(f"{name} {values[name]:.4g}" for name in names)
-            line = f"step {step}/{self._total}  {self._rate(step)}  {brief}"
-            print(line, flush=True)
+            say(f"step {step}/{self._total}  {self._rate(step)}  {brief}")
 
     def _rate(self, step):
         first_step, first_time = self._start
@@ -73,13 +75,13 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
     if numbers:
-        console.print(title, highlight=False, soft_wrap=True, markup=False)
         cells = Table(*HEAD)
         for row in numbers:
             # Brackets in a plain string would be rich's markup.
             cells.add_row(*map(Text, row))
-        console.print(cells)
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        drawn = io.StringIO()
+        columns, _ = shutil.get_terminal_size((120, 24))
+        Console(file=drawn, width=columns).print(cells)
+        say(f"{title}\n{drawn.getvalue().rstrip()}")
+    say("\n".join(lines))

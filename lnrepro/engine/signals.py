@@ -1,4 +1,4 @@
-"""Handling of SIGTERM and SIGINT during training.
+"""Handling of SIGTERM, SIGINT and SIGHUP during training.
 
 Signals are collected while the loop runs. It stops after the same step in all
 processes, and saves before the run ends. An evaluation is interrupted.
@@ -18,22 +18,6 @@ import jax
 REPEAT_S = 2.0
 
 
-class Stopped(Exception):
-    """SIGTERM or SIGINT arrived, and the state is saved.
-
-    Attributes:
-      exit_code: 128 plus the number of the signal.
-    """
-
-    def __init__(self, signum: int, step: int):
-        """Make the message for signal `signum` after `step` steps."""
-        name = signal.Signals(signum).name
-        super().__init__(
-            f"stopped by {name} at step {step}; saved, the same command resumes"
-        )
-        self.exit_code = 128 + signum
-
-
 class Interrupted(BaseException):
     """A signal arrived during an evaluation.
 
@@ -42,7 +26,10 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """SIGTERM and SIGINT, collected in a `with` statement instead of ending the run.
+    """The signals that end a run, collected in a `with` statement.
+
+    The system sends SIGHUP when a terminal is closed. It is left alone where it is
+    ignored, as by nohup.
 
     A second signal of the same kind acts at once, if it comes REPEAT_S after the first.
     Outside of the main thread, the program around us keeps the signals.
@@ -63,12 +50,16 @@ class Signals:
         # Only the main thread may set a handler.
         if threading.current_thread() is not threading.main_thread():
             return self
-        self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, self._handle)
+        numbers = [signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
         if jax.process_count() == 1:
-            self._previous[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._handle)
+            numbers.append(signal.SIGTERM)
         else:
             # JAX's runtime catches SIGTERM, see `agreed`. Later it would do nothing.
             self._previous[signal.SIGTERM] = signal.SIG_DFL
+        for number in numbers:
+            self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:

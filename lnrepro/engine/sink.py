@@ -14,7 +14,7 @@ from lnrepro.engine.metrics import RecordFile, write_csv
 from lnrepro.engine.progress import Progress, table
 from lnrepro.engine.run import Results, Run
 from lnrepro.engine.workdir import Lock
-from lnrepro.errors import Diverged
+from lnrepro.errors import Diverged, say
 
 
 class Sink:
@@ -86,7 +86,7 @@ class Writer(Sink):
 
     def say(self, text: str) -> None:
         """Print a line."""
-        print(text, flush=True)
+        say(text)
 
     def check_held(self) -> None:
         """Check that the run directory is still ours."""

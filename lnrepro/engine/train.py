@@ -33,7 +33,7 @@ from lnrepro.engine.metrics import check_finite
 from lnrepro.engine.progress import table
 from lnrepro.engine.run import Results, Run, numbers_of
 from lnrepro.engine.run_config import as_json
-from lnrepro.errors import Diverged, UserError
+from lnrepro.errors import Diverged, UserError, say
 
 
 def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
@@ -49,7 +49,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     Raises:
       UserError: something that the user can correct.
       RunError: the run failed.
-      signals.Stopped: SIGTERM or SIGINT arrived; the state is saved.
+      Stopped: a signal arrived; the state is saved.
     """
     with _none_named(config):
         run = Run(config, folder)
@@ -70,8 +70,8 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             if lock:
                 if before["config"]["curves"] != as_json(run.config)["curves"]:
                     drawn = artifacts.draw_curves(folder, run.config.to_dict())
-                    print("\n".join(drawn.lines()))
-                print(
+                    say("\n".join(drawn.lines()))
+                say(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
                     "its numbers again"
                 )

@@ -11,7 +11,7 @@ import pathlib
 import matplotlib
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
+from lnrepro.errors import run_script
 from scripts.benches import records
 from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS, STYLE, WIDTH
 
@@ -77,4 +77,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "drawing bars")
+    run_script(main, "drawing bars")

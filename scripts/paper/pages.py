@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 from scripts.benches import bars
 from scripts.benches import tables as benchmarks
 from scripts.paper import numbers, settings, tables, verdicts
@@ -114,4 +114,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "writing pages")
+    run_script(main, "writing pages")

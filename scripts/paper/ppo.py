@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
+from lnrepro.errors import run_script
 from scripts.paper import plot
 from scripts.paper.claims import NORMS
 from scripts.paper.style import LOOKS
@@ -77,4 +77,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "drawing PPO")
+    run_script(main, "drawing PPO")

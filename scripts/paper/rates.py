@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
+from lnrepro.errors import run_script
 from scripts import markdown as md
 from scripts.paper import ends
 from scripts.paper.claims import CLAIMS, PLAN, Claim
@@ -66,4 +66,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "comparing learning rates")
+    run_script(main, "comparing learning rates")

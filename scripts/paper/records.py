@@ -22,7 +22,7 @@ from experiments.paper_results import FINGERPRINTS
 from lnrepro.engine import json_files, loaded_run, provenance, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 from lnrepro.folders import files_below
 
 # Files of several runs end in this.
@@ -318,4 +318,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "packing records")
+    run_script(main, "packing records")

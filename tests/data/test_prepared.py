@@ -453,7 +453,7 @@ def test_prepare_stopped_by_sigterm_leaves_nothing(raw, tmp_path):
     code = """
         import os, signal, sys
         from lnrepro.data import preparation
-        from lnrepro.errors import ended
+        from lnrepro.errors import run_script
         from scripts import prepare
         from tests.data import small
         def publish(written, final):
@@ -461,7 +461,7 @@ def test_prepare_stopped_by_sigterm_leaves_nothing(raw, tmp_path):
             os.kill(os.getpid(), signal.SIGTERM)
         preparation._publish = publish
         prepare.data.TABLE["numbers"] = "tests.data.small:READER"
-        ended(prepare.main, "preparing")
+        run_script(prepare.main, "preparing")
         """
     flags = ("numbers", "--raw", raw, "--data_dir", tmp_path / "data", "--as", "mine")
     stopped = python(code, *flags)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from lnrepro.checks import local_path
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import UserError, run_script
 
 # What the CUDA plugin needs besides itself to compile: ptxas, the device library, and
 # NVRTC for our own kernels. The libraries that run a program, such as cuBLAS, are not
@@ -102,4 +102,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ended(main, "this installation")
+    run_script(main, "this installation")
