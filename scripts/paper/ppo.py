@@ -25,32 +25,41 @@ GUESSING = {"guessing": 0.5}
 
 def norms() -> list[plot.Subplot]:
     """Return a panel for each learning rate of ppo_norms.csv, with a line a norm."""
-    rows = np.genfromtxt(
-        PICTURES / "ppo_norms.csv", delimiter=",", names=True, dtype=None
-    )
+    rows = _rows()
     panels = []
     for rate in np.unique(rows["learning_rate"]):
-        lines = []
-        for norm in ("none", "layer", "rms"):
-            own = rows[(rows["learning_rate"] == rate) & (rows["norm"] == norm)]
-            seeds = [own[own["seed"] == seed] for seed in np.unique(own["seed"])]
-            lines.append(_line(NORMS[norm], norm, seeds))
+        own = rows[rows["learning_rate"] == rate]
+        lines = [_of_norm(own, norm, NORMS[norm]) for norm in ("none", "layer", "rms")]
         settings = SETTINGS | {"title": f"learning rate {rate:g}"}
         panels.append(plot.Subplot(lines, settings, GUESSING))
     return panels
 
 
-def memory() -> plot.Subplot:
-    """Return the panel of runs with an LN-GRU and without memory."""
-    lines = []
-    for name, label, look in (
-        ("gru", "LN-GRU", "layer"),
-        ("none", "no memory", "none"),
-    ):
-        files = sorted((PICTURES / "recurrent_ppo").glob(f"{name}-*.csv"))
-        runs = [np.genfromtxt(file, delimiter=",", names=True) for file in files]
-        lines.append(_line(label, look, runs))
-    return plot.Subplot(lines, SETTINGS, GUESSING)
+def memory() -> list[plot.Subplot]:
+    """Return a panel for two learning rates: both GRUs, and runs without memory."""
+    rows = _rows()
+    files = sorted((PICTURES / "recurrent_ppo").glob("none-*.csv"))
+    runs = [np.genfromtxt(file, delimiter=",", names=True) for file in files]
+    panels = []
+    for rate in (3e-4, 3e-3):
+        own = rows[rows["learning_rate"] == rate]
+        lines = [_of_norm(own, "layer", "LN-GRU"), _of_norm(own, "none", "GRU")]
+        lines.append(_line("no memory", "weight", runs))
+        # Later nothing changes.
+        settings = SETTINGS | {"title": f"learning rate {rate:g}", "xlim": (0, 300_000)}
+        panels.append(plot.Subplot(lines, settings, {}))
+    return panels
+
+
+def _rows():
+    path = PICTURES / "ppo_norms.csv"
+    return np.genfromtxt(path, delimiter=",", names=True, dtype=None)
+
+
+def _of_norm(rows, norm, label):
+    own = rows[rows["norm"] == norm]
+    seeds = [own[own["seed"] == seed] for seed in np.unique(own["seed"])]
+    return _line(label, norm, seeds)
 
 
 def _line(label, look, runs: Sequence):
@@ -70,7 +79,7 @@ def main(argv: list[str]) -> None:
     """
     Parser(prog="python -m scripts.paper.ppo", description=__doc__).parse_args(argv)
     plot.draw(norms(), PICTURES / "ppo_norms", columns=2)
-    plot.draw([memory()], PICTURES / "recurrent_ppo")
+    plot.draw(memory(), PICTURES / "recurrent_ppo", columns=2)
     for name in ("ppo_norms", "recurrent_ppo"):
         # Pages show the PNG.
         (PICTURES / f"{name}.svg").unlink()
