@@ -50,7 +50,17 @@ class CellParameters(nn.Module):
     deterministic = None
 
     def __post_init__(self):
-        """Keep mesh axes so that the module can be a static argument of `jax.jit`."""
+        """Keep mesh axes so that the module can be a static argument of `jax.jit`.
+
+        Raises:
+          TypeError: more than the sizes is given by position, where Flax has `parent`.
+        """
+        if isinstance(self.parent, str):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name}: only sizes may be given by position; write a keyword, such "
+                f"as norm={self.parent!r}"
+            )
         if self.sharding is not None:
             axes = {name: tuple(axes) for name, axes in self.sharding.items()}
             # The fields of a frozen dataclass are set by object.__setattr__.

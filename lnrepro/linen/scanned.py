@@ -28,8 +28,7 @@ class ScannedRNN(nn.Module):
 
     It takes the place of the class of this name in other programs, with the names of
     their arguments. It is short for `RNN(cell, time_major=True, return_carry=True)`,
-    which has all other options. The page "Recurrent PPO and Q-learning" of the recipes
-    shows the change.
+    which has all other options. The page "Recurrent RL" shows the change.
 
     Attributes:
       hidden_state_dim: H, the number of hidden units. None takes it from the carry.

@@ -19,12 +19,24 @@ def test_unknown_options_and_values(package):
     for option in ("peephole", "carry_init", "unroll", "kernel_metadata"):
         with refused(TypeError, f"unexpected keyword argument '{option}'"):
             package.named("LSTM", **{option: 1})
-    with refused(ValueError, "norm='group'; choose one of"):
+    with refused(ValueError, "norm='group'; choose one of", "not in modules"):
         package.named("LSTMCell", norm="group")
     with refused(ValueError, "batch norm", "functional.track"):
         package.named("LSTM", norm="batch")
     with refused(ValueError, "batch norm", "functional.track"):
         package.rnn(functional.GRUCell(H, "batch"))
+
+
+def test_a_norm_by_position():
+    for make in (linen.LSTM, linen.GRUCell, linen.SimpleRNN):
+        with refused(TypeError, "only sizes may be given by position", "norm='layer'"):
+            make(H, "layer")
+
+
+def test_weights_of_flax_lead_to_the_converter():
+    theirs = nn.RNN(nn.GRUCell(H)).init(jax.random.key(0), X)
+    with refused(ValueError, "params has no 'bias'", "lnrepro.convert.load"):
+        linen.RNN(linen.GRUCell(H, norm="none")).apply(theirs, X)
 
 
 def test_sizes():

@@ -195,7 +195,8 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
     if missing:
         raise ValueError(
             f"{cell}: params has no {', '.join(map(repr, missing))}; make them with "
-            "cell.init(key, features_in)"
+            "cell.init(key, features_in), or with lnrepro.convert.load from weights of "
+            "another library, such as Flax's cells"
         )
     # Those of another norm would be passed over without a word.
     unused = sorted(set(params) - set(specs))

@@ -19,7 +19,6 @@ from lnrepro.functional.fast.layer_norm import (
     centre,
     layer_norm_of_groups,
 )
-from lnrepro.functional.fields import choice
 
 zeros = jax.nn.initializers.zeros
 
@@ -250,8 +249,11 @@ def check_norm(
     if isinstance(norm, str):
         known = NORMS.get(norm)
     if not isinstance(known, Norm) or not has_place(known):
-        names = tuple(name for name, known in NORMS.items() if has_place(known))
-        choice(cell, "norm", norm, names)
+        names = [repr(name) for name, known in NORMS.items() if has_place(known)]
+        raise ValueError(
+            f"{cell}: norm={norm!r}; choose one of {', '.join(names)} ('batch' runs by "
+            "functions alone, not in modules), or give a functional.Norm"
+        )
 
 
 def norm_of(norm: str | Norm) -> Norm:
