@@ -36,7 +36,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
       DataError: the set is missing, or has no images with class numbers.
     """
     opened = open_set(config)
-    opened.check({"image": Bounds(low=0), "label": COUNT})
+    opened.check({"image": Bounds(low=0, ragged=False), "label": COUNT})
     images = opened.columns("train")["image"]
     labels = [opened.columns(split)["label"] for split in opened.splits]
     ink, classes = float(images.max()), int(np.concatenate(labels).max()) + 1

@@ -18,10 +18,10 @@ import numpy as np
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.errors import DataError
 
-# A feature of all examples of a split. An array [N, ...] has the examples along its
-# first axis. A sequence of N arrays [t, ...] has examples that differ in length, and
-# becomes `Ragged`, also where all lengths happen to be equal. Both hold numbers.
-Column = np.ndarray | Sequence[np.ndarray]
+# A feature of all examples of a split. An array [N, ...] or a list of N numbers has the
+# examples along its first axis. A sequence of N arrays [t, ...] has examples that
+# differ in length, and becomes `Ragged`, also where all lengths happen to be equal.
+Column = np.ndarray | Sequence[Any]
 Columns = Mapping[str, Column]
 
 
@@ -33,12 +33,14 @@ class Bounds(NamedTuple):
       high: the largest number.
       integer: whether the numbers are integers.
       ndim: number of dimensions of an example; None if there may be any.
+      ragged: whether examples differ in length, as in `Ragged`; None if they may.
     """
 
     low: float = -math.inf
     high: float = math.inf
     integer: bool = False
     ndim: int | None = None
+    ragged: bool | None = None
 
 
 NUMBERS = Bounds()

@@ -210,6 +210,9 @@ def _check_column(
             f"{name} of {split}: each example has {ndim} dimensions; "
             f"{bounds.ndim} are needed"
         )
+    if bounds.ragged not in (None, is_ragged):
+        wanted = "a list of arrays" if bounds.ragged else "one array"
+        raise DataError(f"{name} of {split}: {wanted} for all examples is needed")
     if not numbers.size:
         return
     # Integers are told by their type.
@@ -248,7 +251,8 @@ def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
       The number of examples.
 
     Raises:
-      DataError: there are no examples, columns differ in length, or are no numbers.
+      DataError: there are no examples, columns differ in length, or are no numbers
+        that JAX has.
     """
     sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) != 1 or not all(sizes.values()):
@@ -258,17 +262,16 @@ def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
         )
     folder.mkdir(parents=True)
     for name, column in columns.items():
-        arrays = column
-        if isinstance(column, np.ndarray):
-            arrays = [column]
-        else:
-            offsets = np.cumsum([0, *map(len, column)], dtype=np.int64)
-            np.save(folder / f"{name}{ragged.OFFSETS}.npy", offsets)
-            column = np.concatenate(column)
+        arrays = [column] if isinstance(column, np.ndarray) else column
         if any(map(np.ma.is_masked, arrays)):
             raise DataError(
                 f"{name}: a value is masked; leave out its example, or fill it in"
             )
+        if not isinstance(column, np.ndarray) and np.ndim(column[0]):
+            offsets = np.cumsum([0, *map(len, column)], dtype=np.int64)
+            np.save(folder / f"{name}{ragged.OFFSETS}.npy", offsets)
+            column = np.concatenate(column)
+        column = np.asarray(column)
         # Booleans, integers, unsigned integers and floats, of the sizes that JAX has.
         if column.dtype.kind not in "biuf" or column.itemsize > 8:
             raise DataError(

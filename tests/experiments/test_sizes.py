@@ -156,6 +156,7 @@ OWN_IMAGES = [
     ("mnist", {"label": np.arange(6) + 6}, "config.model.classes = 10, .* least 12;"),
     ("draw", {"image": 2}, "image of example 0 of train is 2; .* from 0 to 1"),
     ("mnist", {"label": np.zeros((6, 1), int)}, "label of train: .* has 1 dim.* 0 are"),
+    ("mnist", {"label": [0] * 6, "list": True}, "image of train: one array for all"),
     ("draw", {"shape": (784,)}, "image of train: each example has 1 dimensions; 2 are"),
 ]
 
@@ -165,6 +166,8 @@ def test_own_images_that_an_experiment_cannot_take(name, columns, message, tmp_p
     """The reader states no ranges. The labels of train are those of valid and test."""
     shape = columns.get("shape", (28, 28))
     split = {"image": np.full((6, *shape), columns.get("image", 1))}
+    if "list" in columns:
+        split["image"] = list(split["image"])
     split |= {"label": columns["label"]} if "label" in columns else {}
     content = Content(dict.fromkeys(("train", "valid", "test"), split))
     reader = Reader(title="Own.", read=lambda raw: content)

@@ -68,7 +68,7 @@ def parse(content: bytes, where: object) -> np.ndarray:
 
 
 # A pixel is 0 or 1.
-COLUMNS = {"image": Bounds(0, 1, integer=True, ndim=2)}
+COLUMNS = {"image": Bounds(0, 1, integer=True, ndim=2, ragged=False)}
 BINARIZED_MNIST = Reader(
     title="Binarised MNIST: 70,000 images of 28x28 bits, drawn with the grey levels",
     read=read,
