@@ -221,6 +221,41 @@ def test_damaged_exports_are_refused_in_one_line(exported, tmp_path, file, conte
         _ = lnrepro.load(moved).params
 
 
+def remove_digests(folder):
+    """Make the config.json that an older version has written."""
+    about = json.loads((folder / "config.json").read_text())
+    about.get("checkpoint", {}).pop("digest", None)
+    del about["data"]["facts"]
+    (folder / "config.json").write_text(json.dumps(about))
+
+
+def test_a_flipped_bit_of_an_export_is_noticed(exported, tmp_path, capsys):
+    moved = shutil.copytree(exported, tmp_path / "export")
+    path = moved / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 0x40
+    path.write_bytes(content)
+    with refused(f"{path} does not match its digest"):
+        _ = lnrepro.load(moved).params
+    remove_digests(moved)
+    _ = lnrepro.load(moved).params
+    assert f"{path}: not checked, it has no digest\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["run", "export"])
+def test_facts_of_another_run_are_noticed(small, exported, tmp_path, kind, capsys):
+    source = small if kind == "run" else exported
+    moved = shutil.copytree(source, tmp_path / "run")
+    path = moved / "data_facts.json"
+    facts = json.loads(path.read_text()) | {"words": ["of", "another"]}
+    path.write_text(json.dumps(facts))
+    with refused(f"{path} does not match its digest"):
+        _ = lnrepro.load(moved).facts
+    remove_digests(moved)
+    assert lnrepro.load(moved).facts == facts
+    assert f"{path}: not checked, it has no digest\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "array"),
     [
@@ -235,6 +270,7 @@ def test_arrays_of_another_config_are_refused(exported, tmp_path, name, array):
     path = moved / "model.safetensors"
     arrays = load_file(path) | {name: array}
     save_file({name: a for name, a in arrays.items() if a is not None}, path)
+    remove_digests(moved)
     with refused(str(path), name):
         _ = lnrepro.load(moved).params
 

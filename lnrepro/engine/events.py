@@ -24,8 +24,7 @@ class Events:
 
         Args:
           folder: where it is.
-          purge: TensorBoard hides events of earlier processes from this step on; 0
-            hides none.
+          purge: TensorBoard hides events of earlier processes from this step on.
         """
         self._file = None
         if not optional.installed("tensorboardX"):
@@ -39,10 +38,12 @@ class Events:
         summaries: Any = summary_pb2
         self._event, self._proto, self._summary = events.Event, summaries, summary
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = EventsWriter(str(folder / "events"))
-        if purge:
-            start = events.SessionLog(status=events.SessionLog.START)
-            self._add(step=purge, session_log=start)
+        # TensorBoard reads files in the order of their names, and tensorboardX names
+        # them by the clock, which may be set back between two starts.
+        count = len(list(folder.iterdir()))
+        self._file = EventsWriter(str(folder / f"events.start{count:05d}"))
+        start = events.SessionLog(status=events.SessionLog.START)
+        self._add(step=purge, session_log=start)
 
     def flush(self) -> None:
         """Write what the file object still holds."""

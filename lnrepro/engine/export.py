@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -111,13 +112,14 @@ def write(
         # nothing half.
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as made:
             scratch = pathlib.Path(made) / "export"
-            json_files.write(scratch / "config.json", about)
+            scratch.mkdir()
             arrays = {
                 name: np.array(leaf, order="C") for name, leaf in _named(weights.vars)
             }
-            safetensors.numpy.save_file(arrays, scratch / WEIGHTS, {"format": "np"})
-            # safetensors makes what nobody else can read.
-            (scratch / WEIGHTS).chmod(0o644)
+            content = safetensors.numpy.save(arrays, {"format": "np"})
+            (scratch / WEIGHTS).write_bytes(content)
+            about["checkpoint"]["digest"] = zlib.crc32(content)
+            json_files.write(scratch / "config.json", about)
             for name in (workdir.FACTS, METRICS):
                 shutil.copyfile(folder / name, scratch / name)
             (scratch / CARD).write_text(card(about), encoding="utf-8")
@@ -140,9 +142,12 @@ def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> W
     """
     import safetensors.numpy
 
-    path = folder / WEIGHTS
+    path, saved = folder / WEIGHTS, about["checkpoint"]
     try:
-        arrays = safetensors.numpy.load_file(path)
+        content = json_files.read_checked(path, saved.get("digest"))
+        arrays = safetensors.numpy.load(content)
+    except UserError:
+        raise
     # safetensors has an error of its own, and NumPy's of a type that it does not know.
     except Exception as e:
         line = (str(e).splitlines() or [type(e).__name__])[0]
@@ -151,7 +156,6 @@ def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> W
     for name, there, needed in differences(described(arrays), described(wanted)):
         raise UserError(f"{path}: {name} is {there}, but its config asks for {needed}")
     tree = jax.tree.unflatten(jax.tree.structure(like), map(arrays.get, wanted))
-    saved = about["checkpoint"]
     return Weights(saved["name"], saved["step"], tree)
 
 

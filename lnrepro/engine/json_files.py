@@ -4,8 +4,12 @@ import json
 import math
 import os
 import pathlib
+import sys
+import zlib
 from collections.abc import Mapping
 from typing import Any
+
+from lnrepro.errors import UserError
 
 # The errors of JSON that is damaged, or lacks the fields that are read of it.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -61,6 +65,29 @@ def replace(path: pathlib.Path, contents: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def read_checked(path: pathlib.Path, digest: int | None) -> bytes:
+    """Read a file that belongs to a config.json.
+
+    Args:
+      path: the file.
+      digest: the CRC-32 of its bytes that stands there; None where it was written
+        before it had one.
+
+    Raises:
+      UserError: the file is not the one that was written.
+      OSError: it cannot be read.
+    """
+    content = path.read_bytes()
+    if digest is None:
+        print(f"{path}: not checked, it has no digest", file=sys.stderr)
+    elif zlib.crc32(content) != digest:
+        raise UserError(
+            f"{path} does not match its digest in config.json; get the whole folder "
+            "again"
+        )
+    return content
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.checks import local_path
 from lnrepro.engine import experiment as experiments
-from lnrepro.engine import export, metrics, run_config, workdir
+from lnrepro.engine import export, json_files, metrics, run_config, workdir
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
 from lnrepro.engine.run import Run
@@ -69,11 +69,11 @@ class LoadedRun:
         They are stored in the run, so that it can be used without the data.
 
         Raises:
-          UserError: the run has none.
+          UserError: the run has none, or others than it was trained on.
         """
-        path = self.folder / workdir.FACTS
+        path, digest = self.folder / workdir.FACTS, self.about["data"].get("facts")
         try:
-            return json.loads(path.read_bytes())
+            return json.loads(json_files.read_checked(path, digest))
         except (OSError, ValueError):
             raise UserError(f"{path} cannot be read; copy the whole run") from None
 

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import time
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import IO, Any, Literal, NamedTuple
 
@@ -231,7 +232,8 @@ def describe(
         the run can be used without the data.
     """
     json_files.write(workdir / FACTS, facts)
-    data = {"name": config.data.name, "fingerprint": fingerprint}
+    digest = zlib.crc32((workdir / FACTS).read_bytes())
+    data = {"name": config.data.name, "fingerprint": fingerprint, "facts": digest}
     # A directory with a config.json is a run, so that this is the last file. It says
     # what one needs to know to run this again.
     about = {"config": as_json(config), "data": data, **provenance.this_start()}

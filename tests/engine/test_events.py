@@ -4,12 +4,14 @@ import csv
 import io
 import json
 import struct
+import time
 
 import pytest
 from PIL import Image
 from tensorboardX.proto import event_pb2
 
 from lnrepro.engine import metrics
+from lnrepro.engine.events import Events
 
 
 def values(folder):
@@ -24,6 +26,19 @@ def values(folder):
             file.read(4)
             found += [(event.step, value) for value in event.summary.value]
     return found
+
+
+def test_starts_are_read_in_their_order_when_the_clock_is_set_back(
+    tmp_path, monkeypatch
+):
+    # The file of an older version.
+    seen = [tmp_path / "events.out.tfevents.1800000000.host"]
+    seen[0].touch()
+    for now in (1_700_000_000, 1_600_000_000, 1_500_000_000):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        Events(tmp_path, 5).close()
+        seen += set(tmp_path.iterdir()) - set(seen)
+    assert sorted(tmp_path.iterdir()) == seen
 
 
 def records(folder):
