@@ -25,6 +25,8 @@ from typing import Any, NamedTuple, TypeVar
 from ml_collections import ConfigDict, FieldReference
 from ml_collections.config_dict import placeholder
 
+from lnrepro import defaults
+
 Choice = TypeVar("Choice")
 
 # How norms are compared at a small size: each with its own best learning rate, or all
@@ -50,7 +52,7 @@ HELP = {
     "epochs": "number of passes over the training set, where steps is None",
     "steps_per_call": "optimiser steps in one call of the compiled program",
     "placement": "jit, or pmap for statistics per device",
-    "kernels": "off, auto or on: recurrences as one kernel, see ScanOptions",
+    "kernels": "auto, off or on: recurrences as one kernel, see ScanOptions",
     "data.name": "name of the data set, see scripts/prepare.py --list",
     "data.dir": "folder of prepared sets; None: LNREPRO_DATA or ~/.cache/lnrepro",
     "data.train_examples": "size of the training set; None takes that of the data",
@@ -128,7 +130,7 @@ def base(experiment: str, own: Mapping[str, Any] | None = None) -> ConfigDict:
             "epochs": placeholder(float),
             "steps_per_call": 1,
             "placement": "jit",
-            "kernels": "off",
+            "kernels": defaults.KERNELS,
             "data": {"name": "", "dir": placeholder(str), "train_examples": 0},
             "model": {},
             "optimizer": adam(),

@@ -58,6 +58,11 @@ _CHECK = flags.DEFINE_boolean(
     False,
     "Only say whether the finished run in --workdir ends as its config file expects.",
 )
+_AUTOTUNE = flags.DEFINE_boolean(
+    "autotune",
+    False,
+    "Only measure the kernels of the config's recurrences, for config.kernels = auto.",
+)
 _RESUME = flags.DEFINE_boolean(
     "resume", False, "Go on with the run in --workdir, with its config."
 )
@@ -148,6 +153,8 @@ def run(argv: list[str]) -> None:
     folder = _workdir() or workdir.default(config, variant)
     if _CHECK.value:
         say(expected.check(config, _CONFIG.value or "", folder))
+    elif _AUTOTUNE.value:
+        train.autotune(config, folder)
     elif _EVALUATE.value:
         train.evaluate(config, folder)
     else:

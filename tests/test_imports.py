@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # file or folder -> what may be imported of lnrepro, and which third parties never
 RULES = {
     "lnrepro/functional": (
-        {"functional"},
+        {"functional", "defaults"},
         {"flax", "numpy", "optax", "experiments", "configs"},
     ),
     # Below what uses it, so that each form can be read by itself.
@@ -37,7 +37,16 @@ RULES = {
         {"flax", "optax", "tensorflow", "pickle"},
     ),
     "lnrepro/engine": (
-        {"engine", "data", "config", "checks", "errors", "optional"},
+        {
+            "engine",
+            "data",
+            "config",
+            "checks",
+            "errors",
+            "optional",
+            # What runs as a kernel, which a run keeps.
+            "functional.fast",
+        },
         {"flax"},
     ),
     # The ground floor, which data sets, trainer and scripts stand on.
@@ -62,7 +71,8 @@ RULES = {
         },
         {"scripts", "configs", "tests"},
     ),
-    "lnrepro/config.py": (set(), {"jax", "flax", "numpy", "optax", "absl"}),
+    "lnrepro/defaults.py": (set(), {"jax", "flax", "numpy", "optax", "absl"}),
+    "lnrepro/config.py": ({"defaults"}, {"jax", "flax", "numpy", "optax", "absl"}),
     "configs": ({"config"}, {"jax", "flax", "numpy", "scripts", "experiments"}),
 }
 

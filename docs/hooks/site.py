@@ -42,7 +42,8 @@ FUNCTIONAL = {
     "norms": "layer_norm rms_norm batch_norm running_average weight_norm "
     "weight_norm_preserving Norm",
     "sequences": "unroll.unroll Unrolled BatchStatistics step bidirectional track flip",
-    "scan": "scan.scan ScanResult ScanOptions runs_as measured_kernels named_dot",
+    "scan": "scan.scan ScanResult ScanOptions runs_as autotune measured_kernels "
+    "named_dot",
     "wrappers": "stack Stack zoneout variational_dropout",
 }
 # These pages have tables that need the space of the table of contents.

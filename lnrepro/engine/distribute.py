@@ -86,9 +86,9 @@ def check_kernels(kernels: str, kind: str) -> None:
             "config.kernels = 'on' needs a TPU or a GPU; the devices are CPUs"
         )
     is_split = platform == "tpu" and kind == "jit" and devices[1:]
-    if kernels != "off" and is_split:
+    if kernels == "on" and is_split:
         raise UserError(
-            f"config.kernels = {kernels!r}: XLA does not split a TPU's kernel over the "
+            "config.kernels = 'on': XLA does not split a TPU's kernel over the "
             f"{len(devices)} devices; take one device, or config.placement = 'pmap'"
         )
 

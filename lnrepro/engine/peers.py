@@ -40,8 +40,6 @@ def initialize(
     """
     import jax
 
-    # All processes trace the same programs, and may share what is measured of kernels.
-    os.environ.setdefault("LNREPRO_MEASURE_KERNELS", "together")
     where = f" at {coordinator}" if coordinator else ""
     if coordinator and not re.fullmatch(r".+:\d+", coordinator):
         raise UserError(f"--coordinator={coordinator}: give HOST:PORT")

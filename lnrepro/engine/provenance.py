@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import jax
 
 from lnrepro.engine import json_files, machine
 from lnrepro.engine.run_config import check_same, differences
+from lnrepro.functional.fast.tuning import NOT_MEASURED
 
 # One record for each start after the first, which config.json describes.
 RESUMES = "resumes.jsonl"
@@ -172,6 +174,12 @@ def record_kernels(workdir: pathlib.Path, seen: list[str]) -> list[str]:
     if before != now and (before or now):
         json_files.write(path, about | {"recurrences": now})
     lines = [f"recurrences: {words}" for words in now]
+    if before is None and f"scan: {NOT_MEASURED}" in now:
+        command = f"python -m lnrepro.main {shlex.join(sys.argv[1:])} --autotune"
+        lines = [
+            line.replace(NOT_MEASURED, f"{NOT_MEASURED}, see {command}")
+            for line in lines
+        ]
     if before is not None and before != now:
         lines.append(f"recurrences before: {'; '.join(before) or 'scan'}")
     return lines

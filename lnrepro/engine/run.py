@@ -11,7 +11,14 @@ from ml_collections import ConfigDict
 
 from lnrepro import optional
 from lnrepro.checks import check_ranges
-from lnrepro.engine import artifacts, distribute, experiment, optim
+from lnrepro.engine import (
+    artifacts,
+    distribute,
+    experiment,
+    optim,
+    run_config,
+    workdir,
+)
 from lnrepro.engine.artifacts import Artifacts
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
@@ -58,6 +65,12 @@ class Run:
         """
         check_ranges(config)
         config = experiment.fill_sizes(config)
+        about = workdir.read_about(folder)
+        there = run_config.with_new_names(about["config"]) if about else {}
+        kernels = there.get("kernels"), config.kernels
+        if kernels == run_config.WITHOUT_KERNELS:
+            config = config.copy_and_resolve_references()
+            config.kernels = "off"
         self.config, self.folder = config, folder
         self.total_steps = experiment.total_steps(config)
         self.steps_per_epoch = experiment.steps_per_epoch(config)

@@ -18,6 +18,8 @@ FREE = (
     "config.eval_batch_size",
     "config.save_every",
 )
+# `config.kernels` of a run there, and now: it goes on without kernels.
+WITHOUT_KERNELS = ("off", "auto")
 
 
 def as_json(config: ConfigDict) -> dict[str, Any]:
@@ -81,6 +83,8 @@ def check_same(
     if "config" in there:
         there = {**there, "config": with_new_names(there["config"])}
     for field, a, b in differences({name: there.get(name) for name in now}, now):
+        if field == "config.kernels" and (a, b) == WITHOUT_KERNELS:
+            continue
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end
         if not is_end and (field not in FREE or field in fixed):

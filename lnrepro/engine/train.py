@@ -20,6 +20,7 @@ from lnrepro.engine import (
     artifacts,
     experiment,
     json_files,
+    kernels,
     peers,
     run_config,
     sink,
@@ -85,6 +86,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         else:
             start = _restore(run, store, fingerprint)
         shown = sink.Writer(run, lock, start) if lock else sink.Sink()
+        stack.enter_context(kernels.kept(folder, writes=bool(lock)))
         shown.say(_header(run, start.step))
         shown.started(start.step, opened == "resumed")
         try:
@@ -96,6 +98,23 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         shown.finish(results)
         store.follow(results.numbers.get("best step"))
         return results.numbers
+
+
+def autotune(config: ConfigDict, folder: pathlib.Path) -> None:
+    """Measure the recurrences of a config on this device; no run is made.
+
+    Args:
+      config: the config.
+      folder: the run directory, to which nothing is written.
+
+    Raises:
+      UserError: something that the user can correct.
+    """
+    kernels.check_platform()
+    with _none_named(config):
+        run = Run(config, folder)
+        _check(run)
+    kernels.autotune(run)
 
 
 @contextlib.contextmanager
@@ -235,7 +254,8 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     peers.agree("checkpoint", {"the step of the checkpoint": weights.step})
     vars = run.placement.vars(run.placement.place(weights.vars))
     names = (*run.evals.every, *run.evals.at_end)
-    evaluations = run.evaluate(vars, names)
+    with kernels.kept(folder, writes=False):
+        evaluations = run.evaluate(vars, names)
     numbers = numbers_of(evaluations)
     if jax.process_index() == 0:
         lines = _write_evaluation(run, weights.step, evaluations)

@@ -14,6 +14,7 @@ from lnrepro.functional.cells.gru import GRUCell
 from lnrepro.functional.cells.lstm import LSTMCell
 from lnrepro.functional.cells.simple import SimpleCell
 from lnrepro.functional.cells.sites import Norm
+from lnrepro.functional.fast.measure import autotune
 from lnrepro.functional.fast.tuning import measured_kernels
 from lnrepro.functional.norms import (
     batch_norm,
@@ -53,6 +54,7 @@ __all__ = [
     "Stack",
     "StepContext",
     "Unrolled",
+    "autotune",
     "batch_norm",
     "bidirectional",
     "clip_gradient",

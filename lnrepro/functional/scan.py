@@ -52,7 +52,6 @@ Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G 
 """
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -149,22 +148,36 @@ def _scan(
     traced, reads = None, Reads({}, {}, ())
     if not is_empty:
         traced, reads = reads_of(step, output, weights, params, carry, x, context)
+    name = options.platform or platform.current()
     if way is None:
-        way = Way(kernel=True)
-        if options.kernels == "auto" and not is_empty:
-            run = functools.partial(_scan, step, output, reverse, options)
-            arguments = weights, params, carry, x, context
-            way = tuning.choose(run, arguments, traced, options)
-    if not way.kernel:
-        kernels.note(way.reason)
-        options = dataclasses.replace(options, kernels="off")
-    plan = plan_for(
-        step, output, reverse, reads, x, steps, weights, options, way.layout
-    )
+        way = Way(kernel=options.kernels == "on")
+        if options.kernels == "auto" and name in tuning.PLATFORMS and not is_empty:
+            h = jax.tree.leaves(carry)[0]
+            found = tuning.Scan(
+                cell=_name(step),
+                run=functools.partial(_scan, step, output, reverse, options),
+                arguments=(weights, params, carry, x, context),
+                equations=traced,
+                sizes={"rows": h.size // h.shape[-1], "steps": steps},
+                settings=(options, reverse),
+                precision=jax.config.jax_default_matmul_precision,  # pyright: ignore[reportAttributeAccessIssue]
+                platform=name,
+            )
+            way = tuning.choose.get()(found)
+            if not way.kernel:
+                kernels.note(way.reason)
+    plan = plan_for(step, output, reverse, reads, x, steps, weights, options, way)
     # JAX's own derivatives also go to what the step does not get as an argument.
     if options.backward == "autodiff" or is_empty or reads.outside:
         return _plain_scan(plan, weights, params, carry, x, context)
     return _lean_scan(plan, weights, params, carry, x, context)
+
+
+def _name(step):
+    """The name of a step, or of the cell that `unroll` gives it."""
+    if isinstance(step, functools.partial):
+        step = (*step.args, step.func)[0]
+    return getattr(step, "__name__", type(step).__name__)
 
 
 @contextlib.contextmanager

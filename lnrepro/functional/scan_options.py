@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from lnrepro import defaults
 from lnrepro.functional.fast import fission, kernels, platform
+from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.fields import choice, positive_integer
 from lnrepro.functional.products import Reads, Weights
 
@@ -69,11 +71,6 @@ SMALL_SEQUENCE = 16 * 2**20
 PARTS = {"products": (3, 4), "recurrent": (12, 20), "carries": (12, 20)}
 
 
-# The default of `ScanOptions(kernels=...)`, and of `config.kernels`. It is to be "auto"
-# once these layouts have run, and were measured, on a GPU.
-DEFAULT_KERNELS = "off"
-
-
 @dataclasses.dataclass(frozen=True)
 class ScanOptions:
     """How a scan runs and what its backward pass keeps. None of it changes a result.
@@ -90,8 +87,8 @@ class ScanOptions:
         leaves the number of steps open, `chunk` and `unroll` are not used.
       kernels: whether the steps run as one kernel, which there is for TPUs
         (`fast.tpu`) and for NVIDIA GPUs from compute capability 8.0 on (`fast.gpu`).
-        "off" never; "on" raises where there can be none; "auto" where it can, and on a
-        GPU only where it is faster, which is measured once (`measured_kernels`).
+        "off" never; "on" raises where there can be none; "auto" where `autotune` has
+        measured on this machine that it is right and faster.
       platform: "cpu", "gpu" or "tpu": the platform that the scan is traced for. None
         takes that of the process. A program for another one, as `jax.export` makes it,
         has the same results either way, and is slower in a form that is not its own.
@@ -104,7 +101,7 @@ class ScanOptions:
     save: str = "products"
     chunk: int | None = None
     unroll: int = 1
-    kernels: str = DEFAULT_KERNELS
+    kernels: str = defaults.KERNELS
     platform: str | None = None
 
     def __post_init__(self):
@@ -157,7 +154,7 @@ def plan_for(
     steps: int,
     weights: Weights,
     options: ScanOptions,
-    layout: int = 0,
+    way: Way,
 ) -> Plan:
     """Return how a scan runs.
 
@@ -168,12 +165,12 @@ def plan_for(
       steps: T.
       weights: {name: weight}, for their shapes.
       options: how to run.
-      layout: the number of a kernel's layout.
+      way: whether its loops are kernels where they can.
     """
     name = options.platform or platform.current()
     form = FORMS.get(name, FORMS["gpu"])
-    if options.kernels != "off":
-        form = _with_kernel(name, form, options.kernels == "on", layout)
+    if way.kernel:
+        form = _with_kernel(name, form, options.kernels == "on", way.layout)
     if not isinstance(steps, int):
         # The steps of an exported program, whose number is open, are one chunk.
         options = dataclasses.replace(options, chunk=None, unroll=1)
@@ -214,21 +211,18 @@ def plan_for(
 
 def _with_kernel(name, form, required, layout):
     """The form of a platform, with its loop as a kernel."""
-    if name in KERNELS:
-        # Only those who use a kernel wait until its module is imported.
-        folder, changes = KERNELS[name]
-        module = importlib.import_module(f"lnrepro.functional.fast.{folder}.scan")
-        run = functools.partial(module.scan, layout=layout) if layout else module.scan
-        loop = kernels.with_kernel(run, form.loop, required)
-        return form._replace(loop=loop, **changes)
-    if required:
+    if name not in KERNELS:
         raise ValueError(
             "scan: kernels='on' cannot be used here: there are kernels for "
             f"{' and '.join(KERNELS)}, and this is traced for {name}; name another "
             "with ScanOptions(platform=...)"
         )
-    kernels.note(f"there are no kernels for {name}")
-    return form
+    # Only those who use a kernel wait until its module is imported.
+    folder, changes = KERNELS[name]
+    module = importlib.import_module(f"lnrepro.functional.fast.{folder}.scan")
+    run = functools.partial(module.scan, layout=layout) if layout else module.scan
+    loop = kernels.with_kernel(run, form.loop, required)
+    return form._replace(loop=loop, **changes)
 
 
 def _kernel_chunk(rows, steps, weights, parts):

@@ -28,13 +28,14 @@ class ScannedRNN(nn.Module):
 
     It takes the place of the class of this name in other programs, with the names of
     their arguments. It is short for `RNN(cell, time_major=True, return_carry=True)`,
-    which has all other options. The page "Recurrent RL" shows the change.
+    which has others besides. The page "Recurrent RL" shows the change.
 
     Attributes:
       hidden_state_dim: H, the number of hidden units. None takes it from the carry.
       cell_type: "gru", "lstm", "optimised_lstm" (the same cell) or "simple".
       norm: given by name; "layer" by default. "none" is Flax's cell. Its
         parameters have the same place, and `convert.load("flax", ...)` makes them.
+      options: how the scan runs; None takes `functional.ScanOptions()`.
 
     >>> import jax.numpy as jnp
     >>> x, resets = jnp.ones((5, 2, 3)), jnp.zeros((5, 2), bool)
@@ -50,6 +51,7 @@ class ScannedRNN(nn.Module):
     cell_type: str = "gru"
     _: dataclasses.KW_ONLY
     norm: str = "layer"
+    options: functional.ScanOptions | None = None
 
     @nn.compact
     def __call__(
@@ -83,7 +85,7 @@ class ScannedRNN(nn.Module):
         cell = _make(self.cell_type, features, self.norm)
         # The name that Flax gives to its cell.
         module = FunctionalCell(cell, name=f"{type(cell).__name__}_0")
-        rnn = RNN(module, time_major=True, return_carry=True)
+        rnn = RNN(module, time_major=True, return_carry=True, options=self.options)
         return rnn(inputs, initial_carry=carry, resets=_as_flags(resets))
 
     @staticmethod

@@ -1,5 +1,7 @@
 """`config.kernels`: recurrences as one kernel, on the devices that have one."""
 
+import json
+import re
 import types
 
 import jax
@@ -7,7 +9,17 @@ import pytest
 
 from lnrepro import functional
 from lnrepro.config import base
-from lnrepro.engine import distribute, provenance, run_config
+from lnrepro.engine import (
+    distribute,
+    kernels,
+    provenance,
+    run,
+    run_config,
+    train,
+)
+from lnrepro.functional.fast import kept, tuning
+from lnrepro.functional.fast.kernels import Way
+from tests.engine import toy
 from tests.refused import refused
 
 
@@ -18,7 +30,8 @@ def test_a_kernel_of_a_tpu_is_for_one_device_of_a_program(monkeypatch):
     with refused("does not split a TPU's kernel over the 2 devices", "pmap"):
         distribute.check_kernels("on", "jit")
     distribute.check_kernels("on", "pmap")
-    distribute.check_kernels("off", "jit")
+    for choice in ("off", "auto"):
+        distribute.check_kernels(choice, "jit")
     monkeypatch.setattr(jax, "devices", lambda: [tpu])
     distribute.check_kernels("on", "jit")
 
@@ -39,29 +52,64 @@ def test_records_with_the_old_name_stay_readable(old):
     now = {"config": {"seed": 0, "kernels": "auto"}}
     run_config.check_same("it", there, now, "no remedy")
     assert run_config.with_new_names(there["config"]) == now["config"]
-    with refused("config.kernels: 'auto' there, 'off' now"):
-        other = {"config": {"seed": 0, "kernels": "off"}}
-        run_config.check_same("it", there, other, "no remedy")
+    for other in ("off", "on"):
+        with refused(f"config.kernels: 'auto' there, {other!r} now"):
+            other_config = {"config": {"seed": 0, "kernels": other}}
+            run_config.check_same("it", there, other_config, "no remedy")
 
 
-def test_what_recurrences_run_as_is_recorded(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    options = functional.ScanOptions(kernels="auto")
-    cell = functional.SimpleCell(2)
-    params = jax.eval_shape(lambda: cell.init(jax.random.key(0), 3))
+def test_a_run_without_kernels_goes_on_without_them(tmp_path):
+    """Also where the config now says "auto"."""
+    config = toy.get_config()
+    assert config.kernels == "auto"
+    for there, now in (("off", "off"), ("auto", "auto")):
+        about = {"config": run_config.as_json(config) | {"kernels": there}}
+        (tmp_path / "config.json").write_text(json.dumps(about))
+        assert run.Run(config, tmp_path).config.kernels == now
+        run_config.check_same("it", about, {"config": run_config.as_json(config)}, "")
+
+
+CELL = functional.SimpleCell(2, "none")
+
+
+def runs_as():
+    """What a recurrence on a made-up GPU runs as, by the log."""
+    params = jax.eval_shape(lambda: CELL.init(jax.random.key(0), 3))
     x = jax.ShapeDtypeStruct((2, 3, 3), "float32")
     with provenance.watched_kernels() as seen:
-        for _ in range(2):
-            jax.eval_shape(
-                lambda p, x: functional.unroll(cell, p, x, options=options), params, x
-            )
-    assert seen == ["scan: there are no kernels for cpu"]
-    lines = provenance.record_kernels(tmp_path, seen)
-    assert lines == ["recurrences: scan: there are no kernels for cpu"]
-    assert provenance.starts(tmp_path)[0]["recurrences"] == seen
-    # On a GPU, from a checkpoint.
-    lines = provenance.record_kernels(tmp_path, ["kernel"])
-    assert lines == [
+        jax.eval_shape(lambda p, x: functional.unroll(CELL, p, x), params, x)
+    return seen
+
+
+def test_a_run_keeps_the_way_of_its_first_start(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"config": {"experiment": "a"}}')
+    assert runs_as() == []  # A CPU has nothing to say.
+    device = types.SimpleNamespace(device_kind="made up")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    monkeypatch.setattr(kept, "folder", lambda: tmp_path / "none")
+    with kernels.kept(tmp_path, writes=True):
+        seen = runs_as()
+    assert seen == ["scan: kernels are not measured here"]
+    (line,) = provenance.record_kernels(tmp_path, seen)
+    assert re.fullmatch(
+        "recurrences: scan: kernels are not measured here, see python -m lnrepro.main "
+        ".* --autotune",
+        line,
+    )
+    (way,) = provenance.starts(tmp_path)[0]["kernels"].values()
+    assert not way["kernel"]
+    # Records that came since.
+    monkeypatch.setattr(tuning, "look_up", lambda scan: Way(False, reason="another"))
+    with kernels.kept(tmp_path, writes=True):
+        assert runs_as() == seen
+    assert provenance.record_kernels(tmp_path, seen) == [f"recurrences: {seen[0]}"]
+    assert provenance.record_kernels(tmp_path, ["kernel"]) == [
         "recurrences: kernel",
-        "recurrences before: scan: there are no kernels for cpu",
+        f"recurrences before: {seen[0]}",
     ]
+
+
+def test_autotune_needs_a_platform_with_kernels(tmp_path):
+    with refused("--autotune: there are no kernels for cpu; run it on a gpu or a tpu"):
+        train.autotune(toy.get_config(), tmp_path)

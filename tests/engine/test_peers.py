@@ -1,10 +1,8 @@
 """Processes that are missing, differ or fail: one clear line, within the time limit."""
 
 import json
-import os
 import re
 
-import jax
 import pytest
 
 from lnrepro.engine import peers
@@ -30,14 +28,6 @@ def test_flags_that_do_not_fit_together(tmp_path, flags, says):
     ((code, _, err),) = ended(start_run(tmp_path, tmp_path / "run", SMOKE, *flags))
     assert code == 2
     assert err.splitlines()[-1].startswith(f"error: {says}")
-
-
-def test_processes_of_a_trainer_share_what_is_measured_of_kernels(monkeypatch):
-    environment = {}
-    monkeypatch.setattr(os, "environ", environment)
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *a, **options: None)
-    peers.initialize(None, None, None, 60)
-    assert environment == {"LNREPRO_MEASURE_KERNELS": "together"}
 
 
 @pytest.mark.slow

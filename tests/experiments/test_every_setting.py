@@ -16,6 +16,7 @@ import pytest
 from lnrepro.engine import config_file, experiment, train, train_step
 from lnrepro.errors import UserError
 from lnrepro.functional.fast.platform import tracing_for
+from lnrepro.functional.fast.tuning import answering, kernel_where_it_can
 from scripts.paper import claims
 from tests.engine.toy import assert_same_bits, final_state
 from tests.runs import EXPERIMENTS, ROOT, WITH_LENGTHS
@@ -154,6 +155,6 @@ def test_kernels_reach_the_recurrences(name):
     batch = jax.tree.map(lambda a: a[0], train_step.take(batches, 1))
     train_step.close(batches)
     loss = jax.jit(lambda vars: exp.loss(vars, batch, jax.random.key(1))[0])
-    with tracing_for("tpu"):
+    with tracing_for("tpu"), answering(kernel_where_it_can):
         lowered = loss.trace(vars).lower(lowering_platforms=("tpu",))
     assert "tpu_custom_call" in lowered.as_text()

@@ -1,14 +1,15 @@
 """Experiments with their recurrences as kernels for GPUs, whose threads are fibers."""
 
 import shutil
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import experiment, train_step
-from lnrepro.functional.fast import kernels
+from lnrepro.engine import distribute, experiment, train, train_step
+from lnrepro.functional.fast import kernels, measure, tuning
 from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.platform import tracing_for
 from tests.experiments.test_every_setting import config_of
@@ -39,7 +40,11 @@ def two_steps(name, choice):
         return exp.loss(vars | {"params": params}, batch, jax.random.key(1))[0]
 
     step = jax.jit(jax.value_and_grad(loss))
-    with tracing_for("gpu"), kernels.watched() as seen:
+    with (
+        tracing_for("gpu"),
+        tuning.answering(tuning.kernel_where_it_can),
+        kernels.watched() as seen,
+    ):
         before, gradient = step(vars["params"], first)
         params = jax.tree.map(lambda p, d: p - 0.1 * d, vars["params"], gradient)
         after, _ = step(params, second)
@@ -64,3 +69,22 @@ def test_an_experiment_trains_with_kernels(name, monkeypatch):
     pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(of_scan), strict=True)
     assert all(np.allclose(a, b, rtol=0, atol=1e-4 * largest) for a, b in pairs)
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
+
+
+def test_autotune_sees_the_steps_and_the_evaluations(monkeypatch, tmp_path):
+    """And makes no run directory. The GPU is made up, and nothing is measured."""
+    config = config_of("sequential_mnist")
+    noted = []
+    device = types.SimpleNamespace(device_kind="made up", platform="gpu")
+    device.client = types.SimpleNamespace(platform_version="1")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    monkeypatch.setattr(distribute, "make", lambda *a: distribute._pmap())
+    monkeypatch.setattr(measure, "measure", noted.append)
+    train.autotune(config, tmp_path / "run")
+    (scans,) = noted
+    sizes = [scan.sizes for scan in scans.values()]
+    rows = {config.batch_size // jax.device_count(), config.eval_batch_size}
+    assert {size["rows"] for size in sizes} >= rows
+    assert {size["steps"] for size in sizes} == {config.data.features}
+    assert not (tmp_path / "run").exists()

@@ -2,7 +2,7 @@
 
 A scan has a form for each platform (`scan_options.FORMS`), and each is a promise of its
 own. On a CPU the nightly job runs the tests of CORE in all of them. In "kernel", every
-scan has kernels="auto", and each answer is the kernel, whose threads are fibers.
+scan is a kernel where it can, whose threads are fibers.
 """
 
 import shutil
@@ -10,7 +10,7 @@ import shutil
 import jax
 import pytest
 
-from lnrepro.functional import ScanOptions
+from lnrepro.functional.fast import tuning
 from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.platform import tracing_for
 from tests.functional import gpu_programs
@@ -63,17 +63,15 @@ def form(request):
         _last_form[0] = name
     if name == "kernel":
         _use_kernels(request.getfixturevalue("monkeypatch"))
-    with tracing_for("gpu" if name == "kernel" else name):
+    answer = tuning.kernel_where_it_can if name == "kernel" else tuning.look_up
+    with tracing_for("gpu" if name == "kernel" else name), tuning.answering(answer):
         yield name
 
 
 def _use_kernels(monkeypatch):
-    """Let every scan be a kernel, where it can."""
+    """Let kernels run on this CPU."""
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
-    defaults = dict.fromkeys(ScanOptions.__dataclass_fields__)
-    defaults |= vars(ScanOptions()) | {"kernels": "auto"}
-    monkeypatch.setattr(ScanOptions.__init__, "__defaults__", (*defaults.values(),))
     monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
     monkeypatch.setattr(nvrtc, "ptx", lambda *arguments: "")
     monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))

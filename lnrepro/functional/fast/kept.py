@@ -24,18 +24,34 @@ def read(name: str) -> str | None:
     return None
 
 
+def names(suffix: str) -> list[str]:
+    """Return the names that end so, the newest last."""
+    with contextlib.suppress(OSError, RuntimeError):
+        paths = folder().glob(f"*{suffix}")
+        return [p.name for p in sorted(paths, key=lambda p: p.stat().st_mtime)]
+    return []
+
+
+def remove(name: str) -> None:
+    """Remove the text of a name, if there is one."""
+    with contextlib.suppress(OSError, RuntimeError):
+        (folder() / name).unlink()
+
+
 def write(name: str, text: str) -> None:
-    """Keep a text. Where nothing can be written, nothing is kept.
+    """Keep a text.
 
     Args:
       name: a file name that tells what the text depends on.
       text: the text. Another process may write the same.
+
+    Raises:
+      OSError, RuntimeError: it cannot be written: a user may have no home folder, and a
+        disk may be full or read-only.
     """
-    # A user may have no home folder, and a disk may be full or read-only.
-    with contextlib.suppress(OSError, RuntimeError):
-        folder().mkdir(parents=True, exist_ok=True)
-        # What a write that fails has made goes with the folder.
-        with tempfile.TemporaryDirectory(dir=folder()) as made:
-            path = pathlib.Path(made) / name
-            path.write_text(text)
-            path.replace(folder() / name)
+    folder().mkdir(parents=True, exist_ok=True)
+    # What a write that fails has made goes with the folder.
+    with tempfile.TemporaryDirectory(dir=folder()) as made:
+        path = pathlib.Path(made) / name
+        path.write_text(text)
+        path.replace(folder() / name)

@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -19,16 +19,17 @@ class NoKernel(Exception):
 
 
 class Way(NamedTuple):
-    """How a scan with `kernels="auto"` runs.
+    """How a scan runs.
 
     Attributes:
       kernel: whether its loops run as kernels where they can.
-      layout: the layout of a kernel, by its number among those that it can have.
+      layout: (blocks, rows) of a cluster of a kernel for GPUs, which was measured. None
+        takes the usual one.
       reason: why there is no kernel.
     """
 
     kernel: bool
-    layout: int = 0
+    layout: tuple[int, int] | None = None
     reason: str = ""
 
 
@@ -36,10 +37,12 @@ class Seen(list[str]):
     """What loops run as: `KERNEL`, or the reason against one.
 
     Attributes:
-      layouts: the most layouts that one of the kernels can have.
+      layouts: those that the kernels for GPUs can have, the usual one first.
     """
 
-    layouts = 1
+    def __init__(self):
+        """Start with nothing."""
+        self.layouts: list[tuple[int, int]] = []
 
 
 @contextlib.contextmanager
@@ -72,11 +75,11 @@ def note_layout(words: str) -> None:
         logger.info(f"{KERNEL}: {words}")
 
 
-def note_layouts(count: int) -> None:
-    """Tell those who watch how many layouts a kernel can have."""
+def note_layouts(layouts: Iterable[tuple[int, int]]) -> None:
+    """Tell those who watch which layouts a kernel can have."""
     seen = _seen.get()
     if seen is not None:
-        seen.layouts = max(seen.layouts, count)
+        seen.layouts += [one for one in layouts if one not in seen.layouts]
 
 
 def with_kernel(kernel: Callable, plain: Callable, required: bool) -> Callable:

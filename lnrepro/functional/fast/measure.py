@@ -1,260 +1,246 @@
-"""Training steps of a scan and of its kernel, measured on made-up inputs.
+"""`autotune`: a scan and its kernels, measured on the device at hand.
 
-It is called while a program is traced, and knows nothing of that: its programs are
-traced, compiled and run in other threads.
+Every program is compiled and run in the calling thread, outside of any trace, on
+made-up inputs of the sizes and dtypes of the user's own.
 """
 
-import concurrent.futures
+import contextlib
+import functools
+import json
 import math
 import statistics
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.functional.fast import kernels
+from lnrepro.functional.fast import kept, kernels, tuning
 from lnrepro.functional.fast.kernels import Way
 
-# Seconds of a measurement, and of its compilers; steps of the sequences; runs of which
-# the median counts.
-SECONDS, COMPILERS, STEPS, RUNS = 10.0, 8.0, 64, 5
+# Timed runs, of which the median counts.
+RUNS = 5
 # A kernel is taken where it takes at most so much of the scan's time.
 ENOUGH = 0.9
 # A kernel may be so many times as far from exact products as the scan is, and farther
 # by what TF32 does to numbers.
 TIMES, TF32 = 3.0, 2e-3
+# What a record says until its measurement ends.
+UNFINISHED = "its measurement did not end"
+ROW = "{:<20} {:>7} {:>7} {:>10} {:>10} {:>8}  {}"
+COLUMNS = ("rows", "steps", "scan ms", "kernel ms", "error")
 
 
-class Result(NamedTuple):
-    """What was found.
+def autotune(function: Callable, *arguments: Any) -> list[dict]:
+    """Measure the kernels of a function's scans, for `ScanOptions(kernels="auto")`.
 
-    Attributes:
-      way: what to run.
-      ms: milliseconds of a training step of each way.
-      errors: distances from exact products, over the largest entry.
-    """
+    The function is traced anew, and nothing of it runs. Each scan in it is then timed
+    on made-up inputs of its own sizes, as XLA's loop and as a kernel in a few layouts,
+    and all results are compared with the scan at the precision "highest". A kernel that
+    agrees and takes at most 0.9 of the time is what "auto" runs from then on, in every
+    process on such a device, for exactly these equations, sizes, options and versions.
+    A table is printed meanwhile. A scan that has a record is not measured again;
+    `measured_kernels(forget=True)` deletes the records.
 
-    way: Way
-    ms: dict[str, float]
-    errors: dict[str, float]
-
-
-def best_way(run: Callable, arguments: tuple) -> Result:
-    """Return what is fastest, or the scan where a program runs longer than SECONDS.
+    A function over several devices is measured where it uses `jax.shard_map`. Under
+    `jax.vmap` a program has other rows than its trace, and no kernel is taken.
 
     Args:
-      run: (way, *arguments) -> results.
-      arguments: pytrees (weights, params, carry, x, context), which may be traced.
+      function: a jitted training step, a `jax.grad`, or any other function.
+      *arguments: its arguments as `jax.eval_shape` takes them: pytrees of arrays or of
+        `jax.ShapeDtypeStruct`s.
+
+    Returns:
+      The records of its scans; none where the platform has no kernels.
 
     Raises:
-      RuntimeError: the compilers take longer than COMPILERS. They go on, so that the
-        next process may find in its caches what they make.
+      RuntimeError: it is called inside of a trace, or a program failed on the device,
+        which then may be lost: start a new process.
+      OSError: the records cannot be written.
+
+    >>> from lnrepro.functional import LSTMCell, autotune, unroll
+    >>> cell = LSTMCell(8)
+    >>> params = cell.init(jax.random.key(0), features_in=3)
+    >>> x = jax.ShapeDtypeStruct((2, 5, 3), "float32")
+    >>> autotune(lambda params, x: unroll(cell, params, x).outputs, params, x)
+    autotune: there are no kernels for cpu
+    []
     """
-    likes = [[_like(a) for a in jax.tree.leaves(tree)] for tree in arguments]
-    trees = [jax.tree.structure(tree) for tree in arguments]
-    # A thread does not have the settings of a context of this one.
-    config: Any = jax.config
-    settings = config.jax_enable_x64, config.jax_default_matmul_precision
-    is_compiled = threading.Event()
-    found = _beside(_best_way, run, likes, trees, settings, is_compiled)
+    # A trace makes a tracer even of what reads no argument.
+    leaves = jax.tree.leaves((jnp.zeros(()), arguments))
+    if any(isinstance(a, jax.core.Tracer) for a in leaves):
+        raise RuntimeError("autotune: call it outside of jax.jit and its like")
+    if jax.default_backend() not in tuning.PLATFORMS:
+        print(f"autotune: there are no kernels for {jax.default_backend()}")
+        return []
+    # What was traced before would tell nothing.
+    jax.clear_caches()
+    with noting() as noted:
+        jax.eval_shape(function, *arguments)
+    return measure(noted)
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[dict]:
+    """Note the scans that are traced inside: {file of its record: scan}."""
+    noted = {}
+
+    def answer(scan):
+        if reason := scan.reason():
+            print(f"{scan.cell} is not measured: {reason}")
+        else:
+            noted.setdefault(scan.file, scan)
+        return Way(kernel=False)
+
+    with tuning.answering(answer):
+        yield noted
+
+
+def measure(noted: dict) -> list[dict]:
+    """Measure scans that have no record, print a table, and return all records."""
+    records = []
+    print(ROW.format("cell", *COLUMNS, f"taken, of {len(noted)} scans"))
+    for file, scan in noted.items():
+        record = _record(file, scan)
+        records.append(record)
+        taken = record["reason"] or f"kernel {record['layout']}"
+        numbers = [f"{record.get(name, math.nan):.3g}" for name in COLUMNS]
+        print(ROW.format(scan.cell, *numbers, taken), flush=True)
+    if any(record["kernel"] for record in records):
+        # So that the next call has them.
+        jax.clear_caches()
+    return records
+
+
+def _record(file, scan):
+    """The record of a scan, which is measured unless there is one."""
+    record = tuning.read(file)
+    if record and record["reason"] != UNFINISHED:
+        return record
+    if record:
+        print(f"{scan.cell}: {UNFINISHED} the last time")
+    record = {"cell": scan.cell} | scan.sizes | tuning.machine() | _scan(UNFINISHED)
+    # Where a kernel aborts the process this stays, so that the scan is taken.
+    kept.write(file, json.dumps(record))
     try:
-        return found.result(SECONDS)
-    except concurrent.futures.TimeoutError:
-        if not is_compiled.is_set():
-            raise _too_slow(SECONDS) from None
-        return _scan(f"it could not be measured within {SECONDS:.0f} s")
+        record |= _measured(scan)
+    except KeyboardInterrupt:
+        kept.remove(file)
+        raise
+    except jax.errors.JaxRuntimeError as e:
+        # After any other error of a device its context may be lost.
+        if "RESOURCE_EXHAUSTED" not in str(e):
+            raise
+        record |= _scan("the memory does not suffice to measure it")
+    kept.write(file, json.dumps(record))
+    return record
 
 
-def _too_slow(seconds):
-    return RuntimeError(f"the compilers took more than {seconds:.0f} s")
+def _scan(reason):
+    return Way(kernel=False, reason=reason)._asdict()
 
 
-def _scan(reason, ms=None, errors=None):
-    return Result(Way(kernel=False, reason=reason), ms or {}, errors or {})
+def _measured(scan):
+    """Measure a scan; return its way and the numbers."""
+    rng = np.random.default_rng(0)
+    values = jax.tree.map(functools.partial(_made_up, rng), scan.arguments)
+    wide = jax.tree.map(_widened, values)
+
+    def lowered(way, values=values, precision=scan.precision):
+        with jax.default_matmul_precision(precision):
+            return _training_step(scan, way).lower(*values)
+
+    # Who watches hears of kernels that are only tried.
+    with kernels.watched() as seen:
+        lowered(Way(kernel=True))
+        if kernels.KERNEL not in seen:
+            return _scan(seen[0])
+        program = lowered(Way(kernel=False), wide, "highest").compile()
+        exact = jax.device_get(program(*wide))
+        plain = _timed(lowered(Way(kernel=False)).compile(), values, exact)
+        found = {}
+        for layout in tuple(seen.layouts) or (None,):
+            program = lowered(Way(kernel=True, layout=layout)).compile()
+            found[layout] = _timed(program, values, exact)
+    layout, best = min(found.items(), key=lambda one: one[1].ms)
+    reason = ""
+    if best.ms > ENOUGH * plain.ms:
+        reason = "the scan is as fast here"
+    if not best.error <= TIMES * plain.error + TF32:
+        reason = "the kernel computes other numbers than the scan here"
+    if plain.is_same and not best.is_same:
+        reason = "the kernel is not deterministic here"
+    way = _scan(reason) if reason else Way(kernel=True, layout=layout)._asdict()
+    return way | {"scan ms": plain.ms, "kernel ms": best.ms, "error": best.error}
 
 
-def _failed(error):
-    lines = f"the kernel failed here: {type(error).__name__}: {error}".splitlines()
-    return lines[0][:200]
+class Runs(NamedTuple):
+    """Runs of a program: median ms, largest error, whether all have the same bits."""
+
+    ms: float
+    error: float
+    is_same: bool
 
 
-def _beside(function, *arguments):
-    """Call a function in a thread, which may be left alone; return its future."""
-    future = concurrent.futures.Future()
-
-    def work():
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as e:
-            future.set_exception(e)
-
-    threading.Thread(target=work, daemon=True).start()
-    return future
-
-
-def _best_way(run, likes, trees, settings, is_compiled):
-    last = time.monotonic() + COMPILERS
-    with jax.enable_x64(settings[0]):
-        values = _made_up(likes)
-
-    def lowered(way, values=values, precision=settings[1]):
-        function = jax.jit(_training_step(run, trees, way))
-        with jax.enable_x64(settings[0]), jax.default_matmul_precision(precision):
-            return function.lower(values)
-
-    def compiled(*arguments):
-        with kernels.watched():
-            return lowered(*arguments).compile()
-
-    try:
-        with kernels.watched() as seen:
-            first = lowered(Way(kernel=True))
-    except Exception as e:
-        return _scan(_failed(e))
-    if kernels.KERNEL not in seen:
-        # It runs as the scan then, and says why.
-        return Result(Way(kernel=True), {}, {})
-    scan = _beside(compiled, Way(kernel=False))
-    exact = _beside(compiled, Way(kernel=False), _widened(values), "highest")
-    ways = {Way(kernel=True): _beside(first.compile)}
-    for layout in range(1, seen.layouts):
-        way = Way(kernel=True, layout=layout)
-        ways[way] = _beside(compiled, way)
-
-    # Nothing runs before all compilers have ended, which would slow it down.
-    futures = [scan, exact, *ways.values()]
-    concurrent.futures.wait(futures, max(0.0, last - time.monotonic()))
-    if not all(future.done() for future in futures[:3]):
-        raise _too_slow(COMPILERS)
-    is_compiled.set()
-    scan, exact = scan.result(), exact.result()(_widened(values))
-    errors = {"scan": distance(scan(values), exact)}
-    ms = {"scan": milliseconds(scan, values)}
-    found, reason = [], "the scan is as fast here"
-    for way, future in ways.items():
-        if not future.done():
-            continue
-        name = f"kernel {way.layout}"
-        try:
-            program = future.result()
-            errors[name] = distance(program(values), exact)
-        except Exception as e:
-            reason = _failed(e)
-            continue
-        if not errors[name] <= TIMES * errors["scan"] + TF32:
-            reason = "the kernel computes other numbers than the scan here"
-            continue
-        ms[name] = milliseconds(program, values)
-        found.append((ms[name], way))
-    fastest, way = min(found, default=(math.inf, None))
-    if way is None or fastest > ENOUGH * ms["scan"]:
-        return _scan(reason, ms, errors)
-    return Result(way, ms, errors)
-
-
-def milliseconds(program: Callable, values: Any) -> float:
-    """Return the median time of a program that has run before."""
-    times = []
+def _timed(program, values, exact):
+    """Time a program, and compare what each run returns."""
+    times, errors = [], {}
     for _ in range(RUNS):
+        # The run before a timed one finds the device at rest.
+        jax.block_until_ready(program(*values))
         start = time.perf_counter()
-        jax.block_until_ready(program(values))
+        results = jax.block_until_ready(program(*values))
         times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times)
+        results = jax.device_get(results)
+        bits = b"".join(a.tobytes() for a in jax.tree.leaves(results))
+        errors[bits] = float(np.max(list(map(distance, results, exact))))
+    return Runs(statistics.median(times), np.max([*errors.values()]), len(errors) == 1)
 
 
-def distance(found: Any, exact: Any) -> float:
-    """Return the largest error of values and gradients, or NaN.
+def distance(found: list, exact: list) -> Any:
+    """Return the largest error of some arrays, or NaN.
 
     It is over the largest entry of an array, or a hundredth of that of all: what should
     be zero is only rounding.
     """
-    found, exact = (
-        [[np.asarray(a, np.float64) for a in jax.tree.leaves(part)] for part in parts]
-        for parts in (found, exact)
-    )
-    errors = [0.0]
-    for of_part, exact_part in zip(found, exact, strict=True):
-        sizes = [np.max(np.abs(a), initial=0.0) for a in exact_part]
-        least = max(1e-30, *(0.01 * size for size in sizes)) if sizes else 1.0
-        errors += [
-            np.max(np.abs(a - b), initial=0.0) / max(size, least)
-            for a, b, size in zip(of_part, exact_part, sizes, strict=True)
-        ]
-    return float(np.max(errors))
+    sizes = [np.max(np.abs(b), initial=1e-30) for b in exact]
+    least = 0.01 * max(sizes)
+    pairs = zip(found, exact, sizes, strict=True)
+    errors = [np.max(np.abs(a - b), initial=0) / max(n, least) for a, b, n in pairs]
+    return np.max(errors, initial=0)
 
 
-def _training_step(run, trees, way):
-    """The function (values) -> (values of results, gradients)."""
+def _training_step(scan, way):
+    """The function (*arguments) -> (values of results, gradients)."""
 
-    def loss(floating, values):
-        pairs = zip(values, floating, strict=True)
-        leaves = iter([a if b is None else b for a, b in pairs])
-        leaves = [[next(leaves) for _ in range(tree.num_leaves)] for tree in trees]
-        results = run(way, *map(jax.tree.unflatten, trees, leaves))
-        results = [a for a in jax.tree.leaves(results) if _is_floating(a)]
+    def loss(*arguments):
+        results = jax.tree.leaves(scan.run(way, *arguments))
         return sum(jnp.sum(jnp.sin(a.astype(jnp.float32))) for a in results), results
 
-    def function(values):
-        floating = [a if _is_floating(a) else None for a in values]
-        gradients, results = jax.grad(loss, has_aux=True)(floating, values)
-        return results, gradients
+    def step(*arguments):
+        gradient = jax.grad(loss, (0, 1, 2, 3), has_aux=True, allow_int=True)
+        gradients, results = gradient(*arguments)
+        # Those of integers have no numbers.
+        kept = [a for a in jax.tree.leaves(gradients) if a.dtype != jax.dtypes.float0]
+        return results, kept
 
-    return function
-
-
-class _Like(NamedTuple):
-    """What an array is like: its shape and dtype, and the generator of a key."""
-
-    shape: tuple
-    dtype: Any
-    generator: Any
+    return jax.jit(step)
 
 
-def _like(a):
-    is_key = jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
-    return _Like(a.shape, a.dtype, jax.random.key_impl(a) if is_key else None)
+def _made_up(rng, a):
+    """An array like an argument of a scan."""
+    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        key = jax.random.key(0, impl=jax.random.key_impl(a))
+        return jax.random.split(key, a.shape)
+    made = rng.standard_normal(a.shape)
+    if not jnp.issubdtype(a.dtype, jnp.floating):
+        return jnp.asarray(made > 0, a.dtype)
+    # Products by a weight [..., D, N] are of the size of what it multiplies.
+    return jnp.asarray(made / math.sqrt((1, 1, *a.shape)[-2]), a.dtype)
 
 
-def _made_up(likes):
-    """Arrays of all arguments, in one list, with at most STEPS steps."""
-    rng = np.random.default_rng(0)
-
-    def of_weight(shape):
-        return rng.standard_normal(shape) / math.sqrt(shape[min(len(shape) - 2, 1)])
-
-    def of_step(shape):
-        return rng.standard_normal((min(shape[0], STEPS), *shape[1:]))
-
-    # What all steps read, as gains, biases and noise, is positive.
-    places = [of_weight, lambda shape: rng.uniform(0.5, 1.5, shape)]
-    places += [rng.standard_normal, of_step, of_step]
-    values = []
-    for place, like in (
-        (p, a) for p, of in zip(places, likes, strict=True) for a in of
-    ):
-        made = np.asarray(place(like.shape))
-        if like.generator is not None:
-            made = jax.random.split(jax.random.key(0, impl=like.generator), made.shape)
-        elif like.dtype == bool:
-            made = made > 0.5
-        elif not jnp.issubdtype(like.dtype, jnp.floating):
-            made = np.zeros(made.shape)
-        values.append(jnp.asarray(made, like.dtype))
-    return values
-
-
-def _is_floating(a):
-    return jnp.issubdtype(a.dtype, jnp.floating)
-
-
-def _widened(values):
-    """The values with float32 in place of what is narrower."""
-
-    def wide(a):
-        return a.astype(jnp.promote_types(a.dtype, jnp.float32))
-
-    return [wide(a) if _is_floating(a) else a for a in values]
+def _widened(a):
+    return a.astype(jnp.float32) if a.dtype == jnp.bfloat16 else a

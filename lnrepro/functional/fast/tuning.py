@@ -1,191 +1,169 @@
-"""The choice between a kernel and the scan, measured once on the GPU at hand.
+"""What `ScanOptions(kernels="auto")` runs: a look-up of what `autotune` has measured.
 
-`ScanOptions(kernels="auto")` asks it for each cell and size:
+    equations of a step, sizes, device, versions --> a record on disk --> kernel or scan
 
-    equations of a step, sizes, GPU, versions --> kept on disk? --> measured --> kept
-
-Whatever fails means the scan.
+Nothing is compiled, started or written here. Without a record it is the scan.
 """
 
 import contextlib
+import contextvars
 import functools
 import hashlib
 import json
-import os
 import pathlib
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
+from jax.sharding import AxisType
 
-from lnrepro.functional.fast import kept, measure, platform
+from lnrepro.functional.fast import kept, platform
 from lnrepro.functional.fast.kernels import Way
 
-# "0" measures nothing, and "auto" takes a kernel wherever there is one. "together" says
-# that all processes trace the same programs, so that process 0 measures for all. A
-# program of several processes takes the scan otherwise.
-VARIABLE = "LNREPRO_MEASURE_KERNELS"
-A_DAY_MS = 24 * 3600 * 1000
-
-_known: dict[str, Way] = {}
+# Platforms that have kernels.
+PLATFORMS = ("gpu", "tpu")
+NOT_MEASURED = "kernels are not measured here"
 
 
-def measured_kernels(*, forget: bool = False) -> list[dict[str, Any]]:
-    """Return what `ScanOptions(kernels="auto")` has measured on this machine.
+class Scan(NamedTuple):
+    """A scan with `kernels="auto"`, while it is traced.
+
+    Attributes:
+      cell: its name, for people.
+      run: (way, *arguments) -> results.
+      arguments: pytrees (weights, params, carry, x, context), which may be traced.
+      equations: the closed jaxpr of a step.
+      sizes: "rows" and "steps".
+      settings: others of its program, such as the direction.
+      precision: that of its products.
+      platform: the one that it is traced for.
+    """
+
+    cell: str
+    run: Callable
+    arguments: tuple
+    equations: Any
+    sizes: dict
+    settings: tuple
+    precision: Any
+    platform: str
+
+    @property
+    def name(self) -> str:
+        """A digest of the scan and the kind of device."""
+        # Functions are printed with their addresses.
+        equations = re.sub(r" at 0x[0-9a-f]+", "", str(self.equations.jaxpr))
+        kind = jax.local_devices()[0].device_kind
+        return _digest(equations, self.sizes, self.settings, self.precision, kind)
+
+    @property
+    def file(self) -> str:
+        """The name of its record, which also depends on `machine`."""
+        return f"{_digest(self.name, machine())}.json"
+
+    def reason(self) -> str:
+        """Say why it is the scan whatever was measured; "" where a record decides."""
+        kinds = {device.device_kind for device in jax.local_devices()}
+        meshes = [jax.sharding.get_abstract_mesh()]
+        meshes += [jax.typeof(a).sharding.mesh for a in jax.tree.leaves(self.arguments)]
+        if platform.is_forced() or jax.default_backend() != self.platform:
+            return "it is a part of another scan, or is traced for another device"
+        if jax.process_count() > 1 or len(kinds) > 1:
+            return "there are several processes, or kinds of devices"
+        if any(m.size > 1 and {*m.axis_types} != {AxisType.Manual} for m in meshes):
+            return "only jax.shard_map tells the part of a device of a mesh"
+        if any(isinstance(a, jax.core.Tracer) for a in self.equations.consts):
+            return "a step reads traced arrays of what is around"
+        return ""
+
+
+def look_up(scan: Scan) -> Way:
+    """Return what the record of a scan says."""
+    reason, record = scan.reason(), None
+    # Without any record, nothing is printed or loaded to find a name.
+    if not reason and kept.names(".json"):
+        record = read(scan.file)
+    if record is None:
+        return Way(kernel=False, reason=reason or NOT_MEASURED)
+    return Way(*(record[name] for name in Way._fields))
+
+
+# (scan) -> how a scan with `kernels="auto"` runs: the records, or what stands in their
+# place.
+choose = contextvars.ContextVar("choose", default=look_up)
+
+
+@contextlib.contextmanager
+def answering(answer: Callable) -> Iterator:
+    """Let a function (scan) -> way answer in place of the records."""
+    token = choose.set(answer)
+    try:
+        yield
+    finally:
+        choose.reset(token)
+
+
+def kernel_where_it_can(scan: Scan) -> Way:
+    """Answer with the usual kernel, for tests and `runs_as`."""
+    return Way(kernel=True)
+
+
+def read(name: str) -> Any:
+    """Return the record of a file; None where there is none that can be read."""
+    with contextlib.suppress(ValueError):
+        return json.loads(kept.read(name) or "")
+    return None
+
+
+def measured_kernels(*, forget: bool = False) -> list[dict]:
+    """Return what `autotune` has measured on this machine.
 
     Args:
-      forget: whether to delete it, so that it is measured again.
+      forget: whether to delete it.
 
     Returns:
-      A record of each cell and size, the newest last: what it was measured on, "rows"
-      and "steps" (to the next power of two), whether it takes a "kernel", in which
-      "layout", the "reason" against one, and milliseconds of a training step.
+      A record of each scan, the newest last: what it was measured on, "cell", "rows",
+      "steps", whether it takes a "kernel", in which "layout" (blocks and rows of a
+      cluster), the "reason" against one, milliseconds of a training step, and errors.
 
     >>> from lnrepro.functional import measured_kernels
     >>> isinstance(measured_kernels(), list)
     True
     """
-    found = []
-    with contextlib.suppress(OSError, RuntimeError):
-        paths = kept.folder().glob("*.json")
-        for path in sorted(paths, key=lambda path: path.stat().st_mtime):
-            found.append(_record(kept.read(path.name)))
-            if forget:
-                path.unlink(missing_ok=True)
-    if forget:
-        _known.clear()
+    names = kept.names(".json")
+    found = [read(name) for name in names]
+    for name in names if forget else ():
+        kept.remove(name)
     return [record for record in found if record]
 
 
-def choose(run: Callable, arguments: tuple, equations: Any, options: Any) -> Way:
-    """Return how a scan runs best. It never raises.
+def machine() -> dict:
+    """Return what a record depends on besides the scan."""
+    # Only those who have a record wait until they are imported.
+    from lnrepro.functional.fast.gpu import driver, nvrtc
 
-    Args:
-      run: (way, *arguments) -> results. It is called in other threads.
-      arguments: pytrees (weights, params, carry, x, context), which may be traced.
-      equations: the closed jaxpr of a step.
-      options: the ScanOptions of the scan.
-    """
-    about = device()
-    if about is None or (options.platform or platform.current()) != "gpu":
-        return Way(kernel=True)
-    try:
-        return _choose(run, arguments, equations, options, about)
-    except Exception as e:
-        return _failed(e)
-
-
-def _failed(error):
-    lines = f"it could not be measured: {type(error).__name__}: {error}".splitlines()
-    return Way(kernel=False, reason=lines[0][:200])
-
-
-def device() -> dict[str, Any] | None:
-    """Return what an answer depends on of this machine, or None to measure nothing.
-
-    A program that is traced for another machine is not measured here.
-    """
-    is_off = os.environ.get(VARIABLE) == "0"
-    if is_off or jax.default_backend() != "gpu" or platform.is_forced():
-        return None
-    # Only those who use a kernel wait until its modules are imported.
-    from lnrepro.functional.fast.gpu import driver
-
-    gpu = jax.local_devices()[0]
+    device: Any = jax.local_devices()[0]
     return {
-        "device": gpu.device_kind,
-        "capability": str(getattr(gpu, "compute_capability", "unknown")),
+        "device": device.device_kind,
+        "cores": getattr(device, "core_count", None),
         "driver": driver.version(),
+        "nvrtc": nvrtc.version(),
         "jax": jax.__version__,
+        "runtime": device.client.platform_version,
+        "code": _code(),
     }
-
-
-def _choose(run, arguments, equations, options, about):
-    shapes = [jax.typeof(a) for a in jax.tree.leaves(arguments)]
-    is_open = not all(isinstance(n, int) for a in shapes for n in a.shape)
-    if is_open or any(any(a.sharding.spec) for a in shapes):
-        # There is no kernel then, and it says why.
-        return Way(kernel=True)
-    if any(isinstance(a, jax.core.Tracer) for a in equations.consts):
-        return Way(kernel=False, reason="a step reads traced arrays of what is around")
-    is_one = jax.process_count() == 1
-    if not is_one and os.environ.get(VARIABLE) != "together":
-        return Way(kernel=False, reason="several processes: 'on' takes the kernel")
-    *_, carry, x, context = arguments
-    h = jax.tree.leaves(carry)[0]
-    rows, steps = h.size // h.shape[-1], jax.tree.leaves((x, context))[0].shape[0]
-    about = about | {"rows": _power(rows), "steps": _power(min(steps, measure.STEPS))}
-    key = _key(equations.jaxpr, rows, options, about)
-    if key not in _known:
-        answer = functools.partial(_answer, run, arguments, key, about)
-        record = answer() if is_one else _of_process_0(key, answer)
-        _known[key] = Way(record["kernel"], record["layout"], record["reason"])
-    return _known[key]
-
-
-def _power(n):
-    """The next power of two."""
-    return 1 << (n - 1).bit_length()
-
-
-def _key(jaxpr, rows, options, about):
-    """A name of all that an answer depends on."""
-    # Batches of other sizes have the same equations, but for these numbers. (Where H is
-    # as large as the batch, both are replaced, and its answer is its own.) Functions
-    # are printed with their addresses.
-    text = re.sub(rf"(?<![\w.]){rows}(?![\w.])", "rows", str(jaxpr))
-    text = re.sub(r" at 0x[0-9a-f]+", "", text)
-    config: Any = jax.config
-    settings = str((options, config.jax_default_matmul_precision))
-    words = [text, settings, json.dumps(about), _code()]
-    return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
 @functools.cache
 def _code():
     """A digest of the code that makes a kernel, or a loop, of equations."""
-    here = pathlib.Path(__file__).parent
-    paths = [here.parent / "scan.py", *here.rglob("*.py"), *here.rglob("*.cuh")]
-    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(paths))).hexdigest()
+    here = pathlib.Path(__file__).parents[1]
+    paths = sorted([*here.rglob("*.py"), *here.rglob("*.cuh")])
+    return _digest(*(path.read_text() for path in paths))
 
 
-def _record(text):
-    """The record that a file holds, or None."""
-    with contextlib.suppress(ValueError):
-        record = json.loads(text or "")
-        if isinstance(record, dict) and record.keys() >= set(Way._fields):
-            return record
-    return None
-
-
-def _of_process_0(key, act):
-    """What a function returns in process 0, in all processes."""
-    # JAX has no public name for it; Orbax uses it, too. A process waits for process 0
-    # alone.
-    from jax._src import distributed
-
-    state: Any = distributed.global_state
-    client, name = state.client, f"lnrepro/kernels/{key}"
-    if jax.process_index():
-        return json.loads(client.blocking_key_value_get(name, A_DAY_MS))
-    record = act()
-    client.key_value_set(name, json.dumps(record), allow_overwrite=True)
-    return record
-
-
-def _answer(run, arguments, key, about):
-    """The record of an answer, kept or measured. What fails is not kept."""
-    record = _record(kept.read(f"{key}.json"))
-    if record is not None:
-        return record
-    try:
-        found = measure.best_way(run, arguments)
-    except Exception as e:
-        return _failed(e)._asdict()
-    record = about | found.way._asdict() | {"ms": found.ms, "errors": found.errors}
-    # Without times there is no kernel to choose.
-    if found.ms or not found.way.kernel:
-        kept.write(f"{key}.json", json.dumps(record, indent=1))
-    return record
+def _digest(*words):
+    text = "\0".join(map(str, words))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -120,15 +120,21 @@ def candidates(
     return sorted(near, key=lambda layout: (layout != usual, times[layout]))[:3]
 
 
-def check(program: Program, rows: int) -> None:
+def check(program: Program, rows: int, measured: Layout | None) -> None:
     """Check that a kernel may be faster than the loop of XLA.
 
+    Args:
+      program, rows: as for `kernel`.
+      measured: the layout that it is to have, if any.
+
     Raises:
-      NoKernel: it is not, since its weights are too large.
+      NoKernel: its weights are too large, or it cannot have the layout.
     """
     times = _estimates(program, rows, groups=1)
     if not times:
         raise NoKernel(f"{device().shared // 1024} KiB of shared memory are too few")
+    if measured and measured not in times:
+        raise NoKernel(f"it cannot have the layout {tuple(measured)}")
     # Half of a training step of XLA's loop takes 15 to 63 us (LN-LSTM, seven shapes,
     # H200), of which this is two thirds to nine tenths.
     of_loop = 10 + 2e-4 * rows * program.units

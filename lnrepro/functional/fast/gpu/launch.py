@@ -40,12 +40,15 @@ class Loop:
       rows: B for which it was traced.
       parts: the body of the loop, with no values of constants, which may be tracers.
       reverse: whether it runs from the last step to the first.
-      number: that of its layout; where there are fewer, it has the last one.
+      layout: the layout that was measured for these rows on one device, where other
+        rows have the loop of XLA. None takes the usual one of any number of rows.
       row_axes: for each argument the axis of the batch, or None where it has none.
       is_read: for each argument, whether the kernel reads it.
     """
 
-    def __init__(self, parts: Parts, reverse: bool, number: int = 0):
+    def __init__(
+        self, parts: Parts, reverse: bool, measured: tuple[int, int] | None = None
+    ):
         """Trace the step.
 
         Raises:
@@ -53,7 +56,7 @@ class Loop:
         """
         self.program = trace(parts)
         self.parts = parts._replace(constants=dict.fromkeys(parts.constants))
-        self.reverse, self.number = reverse, number
+        self.reverse, self.layout = reverse, measured and layout.Layout(*measured)
         names = [*parts.constants, *parts.carry, *parts.to_loop]
         axes = {
             a.how.argument.number: int(a.how.argument.what == "stack")
@@ -64,9 +67,9 @@ class Loop:
         self.row_axes = [axes.get(i) for i in range(len(names))]
         self.is_read = [i in read for i in range(len(names))]
         self.rows = math.prod(self.program.batch)
-        layout.check(self.program, self.rows)
+        layout.check(self.program, self.rows, self.layout)
         # Equal loops are one program of XLA, also where each is traced anew.
-        sizes = self.program.batch, parts.steps, number
+        sizes = self.program.batch, parts.steps, self.layout
         self._key = self.kernel(self.rows).source, *sizes, tuple(self.row_axes)
 
     def __eq__(self, other):
@@ -84,9 +87,11 @@ class Loop:
     def kernel(self, rows: int, groups: int = 1) -> layout.Kernel:
         """Return the kernel of so many groups of rows."""
         steps = self.parts.steps
-        found = layout.candidates(self.program, rows, steps, groups)
-        kernels.note_layouts(len(found))
-        chosen = found[min(self.number, len(found) - 1)]
+        chosen = self.layout
+        if chosen is None:
+            found = layout.candidates(self.program, rows, steps, groups)
+            kernels.note_layouts(found)
+            chosen = found[0]
         return layout.kernel(self.program, rows, steps, self.reverse, chosen, groups)
 
     def in_xla(
@@ -252,10 +257,21 @@ def _batch(arguments, axes, *, loop, rows, groups, own):
 batching.primitive_batchers[recurrence_p] = _batch
 
 
+def _has_one_part(context):
+    """Whether the rows of a program are those of each of its devices."""
+    if not hasattr(context, "mesh"):
+        return context.num_devices == 1
+    sizes, manual = context.mesh.shape, context.manual_axes
+    return all(n == 1 or name in manual for name, n in sizes.items())
+
+
 def _lower(ctx, *values, loop, rows, groups, own):
     """Choose what runs, when it is known where."""
     context = ctx.module_context
     in_kernel = all(platform in PLATFORMS for platform in context.platforms)
+    if loop.layout:
+        in_kernel &= (rows, groups) == (loop.rows, 1)
+        in_kernel &= _has_one_part(context.axis_context)
     if context.lowering_parameters.for_export or not in_kernel:
 
         def function(*arguments):

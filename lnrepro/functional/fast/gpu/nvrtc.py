@@ -66,15 +66,24 @@ def ptx(source: str, architecture: str) -> str:
     text = kept.read(name)
     if text is None:
         text = _compiled(source, headers, options)
-        kept.write(name, text)
+        # Where it cannot be kept, the next process compiles it again.
+        with contextlib.suppress(OSError, RuntimeError):
+            kept.write(name, text)
     return text
 
 
+def version() -> list[int]:
+    """Return the version of NVRTC, as [12, 9]; [] where there is none."""
+    if library() is None:
+        return []
+    found = (ctypes.c_int(), ctypes.c_int())
+    library().nvrtcVersion(*map(ctypes.byref, found))
+    return [number.value for number in found]
+
+
 def _digest(source, headers, options):
-    version = (ctypes.c_int(), ctypes.c_int())
-    library().nvrtcVersion(*map(ctypes.byref, version))
     words = [source.encode(), *headers.values(), *options]
-    words.append(f"{[v.value for v in version]}, {_ptx_version()}".encode())
+    words.append(f"{version()}, {_ptx_version()}".encode())
     return hashlib.sha256(b"\0".join(words)).hexdigest()
 
 

@@ -44,7 +44,12 @@ from lnrepro.functional.fast.parts import take_apart
 
 
 def scan(
-    body: Callable, carry: Any, xs: Any, *, reverse: bool = False, layout: int = 0
+    body: Callable,
+    carry: Any,
+    xs: Any,
+    *,
+    reverse: bool = False,
+    layout: tuple[int, int] | None = None,
 ) -> tuple[Any, Any]:
     """Compute what `jax.lax.scan` does, with what is sequential as one kernel.
 
@@ -53,7 +58,8 @@ def scan(
       carry: pytree of arrays, the carry before the first step.
       xs: pytree of arrays [T, ...], the inputs.
       reverse: run from the last step to the first.
-      layout: the number of the kernel's layout.
+      layout: (blocks, rows) of a cluster, which was measured for these rows. None
+        takes the usual one.
 
     Returns:
       (carry after the last step, outputs [T, ...]).

@@ -1,0 +1,75 @@
+"""`config.kernels = "auto"`: measured by a command, and kept by a run."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+import jax
+
+from lnrepro.engine import json_files, workdir
+from lnrepro.engine.run import Run
+from lnrepro.engine.train_step import close, take
+from lnrepro.errors import UserError
+from lnrepro.functional.fast import measure, tuning
+from lnrepro.functional.fast.kernels import Way
+
+# Batches whose shapes are looked at. Those of most experiments are all alike.
+BATCHES = 1000
+
+
+def check_platform() -> None:
+    """Raise UserError where no device has kernels."""
+    platform = jax.default_backend()
+    if platform not in tuning.PLATFORMS:
+        raise UserError(
+            f"--autotune: there are no kernels for {platform}; run it on a "
+            f"{' or a '.join(tuning.PLATFORMS)}"
+        )
+
+
+def autotune(run: Run) -> None:
+    """Measure the recurrences of a run's steps and evaluations.
+
+    Nothing is trained or written. The evaluations run once, with fresh parameters.
+    """
+    with measure.noting() as noted:
+        state = run.placement.place(run.initial())
+        step, seen = run.placement.compile(run.step()), set()
+        batches = run.experiment.batches(0)
+        for _ in range(min(run.total_steps, run.steps_per_epoch, BATCHES)):
+            batch = take(batches, 1)
+            shapes = str(jax.tree.map(jax.numpy.shape, batch))
+            if shapes not in seen:
+                seen.add(shapes)
+                jax.eval_shape(step, state, run.placement.batch(batch))
+        close(batches)
+        vars = run.placement.vars(state).vars
+        run.evaluate(vars, (*run.evals.every, *run.evals.at_end))
+    measure.measure(noted)
+
+
+@contextlib.contextmanager
+def kept(folder: pathlib.Path, *, writes: bool) -> Iterator[None]:
+    """Let each recurrence of a run keep the way that it ran first.
+
+    config.json has the ways under "kernels".
+
+    Args:
+      folder: the run directory.
+      writes: whether new ones are noted there.
+    """
+    ways = dict((workdir.read_about(folder) or {}).get("kernels", {}))
+
+    def choose(scan):
+        if scan.reason():
+            return tuning.look_up(scan)
+        name = scan.name
+        if name not in ways:
+            ways[name] = tuning.look_up(scan)._asdict()
+            if writes:
+                about = workdir.read_about(folder) or {}
+                json_files.write(folder / "config.json", about | {"kernels": ways})
+        return Way(**ways[name])
+
+    with tuning.answering(choose):
+        yield
