@@ -7,6 +7,7 @@ import pytest
 
 from scripts.benches import records
 from scripts.paper import numbers, pages
+from scripts.paper.claims import PLAN
 from tests import test_docs
 from tests.refused import refused
 from tests.runs import ROOT
@@ -82,6 +83,14 @@ def test_no_number_begins_a_line():
     for path in [ROOT / "README.md", *pages.DOCS.rglob("*.md")]:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"^[\s>*-]*<!--[\w-]+:", text, re.M), path
+
+
+def test_the_page_of_an_experiment_gives_the_answer_to_each_of_its_questions():
+    """From the records, so that no page has a verdict of its own."""
+    for place, question in enumerate(PLAN, 1):
+        name = question.claim.experiment.replace("_", "-")
+        page = pages.DOCS / f"experiments/{name}.md"
+        assert f"<!--question-{place}:word-->" in page.read_text(encoding="utf-8")
 
 
 QUOTES = ["docs/should-i-normalise.md", "docs/experiments/draw.md"]
