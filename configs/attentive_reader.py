@@ -26,51 +26,25 @@ naming the most frequent entity of the story has an error of 0.86.
 artifacts/attention.png shows which words it looked at.
 """
 
-from ml_collections import ConfigDict
-from ml_collections.config_dict import placeholder
-
+from experiments.attentive_reader.fields import FIELDS
 from lnrepro.config import (
     Expected,
-    adam,
-    choose,
     figure_sweeps,
     grid,
     small_sweeps,
     variants,
 )
 
-# Fields that other experiments do not have.
-OWN = {
-    "evaluation_questions": placeholder(int),
-}
 PAPER = {
     "batch_size": 64,
     "steps": 800_000,
-    "data": {
-        "name": "cnn_top4",
-        "train_examples": 380_298,
-        "vocabulary": 65_830,
-        "entities": 600,
-        "sentences": 4,
-        "passage_buckets": (48, 64, 80, 96, 112, 128, 144, 160, 192, 256, 512, 2048),
-        "question_buckets": (12, 16, 20, 24, 32, 48, 128),
-    },
-    "model": {
-        "units": 240,
-        "dropout": 0.5,
-        "gain": {"layer": 1.0, "batch": 0.1},
-        # Number of time steps with population statistics of their own; later steps use
-        # the last ones.
-        "statistics_steps": 320,
-        "momentum": 0.99,
-        "evaluation_statistics": "batch",
-    },
-    "optimizer": adam(8e-5, clip=10.0),
+    "data": {"name": "cnn_top4", "train_examples": 380_298},
+    "optimizer": {"learning_rate": 8e-5, "clip": 10.0},
     "log_every": 100,
     "save_every": 1000,
     "eval_batch_size": 64,
     "evals": {"valid": "1000", "attention": "end"},
-    "best": {"metric": "valid/error", "mode": "min"},
+    "best": {"metric": "valid/error"},
     "curves": (
         (
             "error, fraction",
@@ -154,21 +128,6 @@ VARIANTS = {
     "small": (PAPER, STORIES, SMALL),
     "smoke": (PAPER, STORIES, SMOKE),
 }
-HELP = {
-    "data.vocabulary": "words with a vector of their own",
-    "data.entities": "number of entity markers, the answers",
-    "data.sentences": "sentences of a story that are read; None reads all",
-    "data.passage_buckets": "lengths that passages are padded to",
-    "data.question_buckets": "lengths that questions are padded to",
-    "model.units": "units of each LSTM, and size of a word vector",
-    "model.dropout": "share of values that are dropped",
-    "model.gain.layer": "first value of the gains of layer norm",
-    "model.gain.batch": "first value of the gains of batch norm",
-    "model.statistics_steps": "time steps with population statistics of their own",
-    "model.momentum": "weight of the old value in the population statistics",
-    "model.evaluation_statistics": "batch (of the evaluated batch) or population",
-    "evaluation_questions": "questions of a split that are evaluated; None takes all",
-}
 NORMS = ("none", "layer", "batch", "batch_everywhere")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(8e-5, 8e-4, 8e-3)),
@@ -190,12 +149,4 @@ SWEEPS = {
         steps=7500,
     ),
 }
-
-
-def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.attentive_reader", VARIANTS, variant, OWN)
-
-
-def sweep(name: str = "") -> list[dict[str, object]]:
-    """Figure 2 with three seeds; "learning_rate" or "gain": several values of it."""
-    return choose("sweep", SWEEPS, name)
+get_config = variants("experiments.attentive_reader", VARIANTS, FIELDS)

@@ -12,30 +12,17 @@ evaluation "border" draws the statistics of the units near the image border
 (artifacts/statistics.png).
 """
 
-from ml_collections import ConfigDict
+from experiments.convnet.fields import FIELDS
+from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
 
-from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
-
-# Fields that other experiments do not have.
-OWN = {
-    "layer_norm": {"eps": 1e-5, "statistics": "layer"},
-    "batch_norm": {"eps": 1e-5, "momentum": 0.9},
-}
 PAPER = {
     "batch_size": 128,
     "epochs": 5.0,
-    "data": {
-        "name": "mnist",
-        "train_examples": 55_000,
-        "image": (28, 28),
-        "full_ink": 255.0,
-    },
-    "model": {"channels": (16, 32, 64), "strides": (1, 2, 2), "classes": 10},
-    "optimizer": adam(1e-3),
+    "data": {"name": "mnist", "train_examples": 55_000},
     "log_every": 43,  # A tenth of an epoch of MNIST.
     "eval_batch_size": 1000,
     "evals": {"valid": "86", "test": "86", "border": "end"},
-    "best": {"metric": "valid/error", "mode": "min"},
+    "best": {"metric": "valid/error"},
     "curves": (
         ("NLL, nats per image", ("train/nll", "test/nll"), "log"),
         ("test error, fraction", ("test/error",), "linear"),
@@ -72,28 +59,9 @@ VARIANTS = {
     "small": (PAPER, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
-HELP = {
-    "data.image": "height and width of an image",
-    "data.full_ink": "value of a black pixel, which becomes 1",
-    "model.channels": "channels of each convolution",
-    "model.strides": "stride of each convolution",
-    "model.classes": "number of classes",
-    "layer_norm.eps": "added to the variance",
-    "layer_norm.statistics": "layer: over all units; position: over its channels",
-    "batch_norm.eps": "added to the variance",
-    "batch_norm.momentum": "weight of the old value in the running statistics",
-}
 NORMS = ("none", "batch", "layer")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=5, rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
     **small_sweeps("small", dict.fromkeys(NORMS, 3e-3), (1e-3, 3e-3, 1e-2), epochs=1.0),
 }
-
-
-def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.convnet", VARIANTS, variant, OWN)
-
-
-def sweep(name: str = "") -> list[dict[str, object]]:
-    """The three norms with five seeds; "learning_rate": each norm at five rates."""
-    return choose("sweep", SWEEPS, name)
+get_config = variants("experiments.convnet", VARIANTS, FIELDS)

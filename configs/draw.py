@@ -18,34 +18,14 @@ The default is smaller: 12 glimpses, 64 units, 16 latents, read 5x5, batches of 
 Adam from 5e-3 down to 0. Nothing else can be compared with its bounds.
 """
 
-from ml_collections import ConfigDict
-from ml_collections.config_dict import placeholder
+from experiments.draw.fields import FIELDS
+from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
 
-from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
-
-# Fields that other experiments do not have.
-OWN = {
-    "evaluation_seed": 0,
-    "importance_samples": 100,
-    "importance_examples": placeholder(int),
-}
 PAPER = {
-    "norm": "layer_cell",
     "batch_size": 128,
     "epochs": 200.0,
     "data": {"name": "binarized_mnist", "train_examples": 50_000},
-    "model": {
-        "image_size": 28,
-        "read_size": 2,
-        "write_size": 5,
-        "glimpses": 64,
-        "units": 256,
-        "latents": 100,
-        # Standard deviations of the kernels that the LSTMs' outputs feed, and the first
-        # value of LN's gains.
-        "init": {"read": 0.01, "latent": 0.01, "write": 0.01, "gain": 1.0},
-    },
-    "optimizer": adam(1e-3, clip=10.0),
+    "optimizer": {"clip": 10.0},
     "log_every": 50,
     "eval_batch_size": 500,
     "evals": {"valid": "epoch", "test": "epoch", "final": "end"},
@@ -120,21 +100,6 @@ VARIANTS = {
     "small": (PAPER, SMALLER, SMALL),
     "smoke": (PAPER, SMALLER, SMOKE),
 }
-HELP = {
-    "model.image_size": "height and width of an image",
-    "model.read_size": "filters along each side of the window that is read",
-    "model.write_size": "filters along each side of the window that is written",
-    "model.glimpses": "number of time steps",
-    "model.units": "units of each LSTM",
-    "model.latents": "numbers in the latent vector of a glimpse",
-    "model.init.read": "std of the kernel of the read window at the start",
-    "model.init.latent": "std of the kernel of the latents at the start",
-    "model.init.write": "std of the kernels of the write window at the start",
-    "model.init.gain": "first value of the gains of layer norm",
-    "evaluation_seed": "seed of the noise of evaluations",
-    "importance_samples": "draws for an image in the estimate of -log p(x)",
-    "importance_examples": "test images of that estimate, spaced; None takes all",
-}
 NORMS = ("none", "weight", "layer_cell")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(3e-4, 1e-3, 3e-3)),
@@ -145,12 +110,4 @@ SWEEPS = {
         steps=3000,
     ),
 }
-
-
-def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.draw", VARIANTS, variant, OWN)
-
-
-def sweep(name: str = "") -> list[dict[str, object]]:
-    """Figure 4 with three seeds; "learning_rate": each norm at three rates."""
-    return choose("sweep", SWEEPS, name)
+get_config = variants("experiments.draw", VARIANTS, FIELDS)

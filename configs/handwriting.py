@@ -16,40 +16,19 @@ The default writes generated lines of short words (`generated_strokes`) with a s
 network. Nothing else can be compared with its likelihoods.
 """
 
-from ml_collections import ConfigDict
-from ml_collections.config_dict import placeholder
+from experiments.handwriting.fields import FIELDS
+from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
 
-from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
-
-# Fields that other experiments do not have.
-OWN = {
-    "eval_examples": placeholder(int),
-    "samples": {
-        "texts": ("layer normalization", "the quick brown fox"),
-        "bias": 1.0,
-        "steps": 900,
-    },
-}
 PAPER = {
     "batch_size": 8,
     "steps": 200_000,
     "data": {"name": "iam_ondb", "train_examples": 10_741},
-    "model": {
-        "units": 400,
-        "gaussians": 20,
-        "window_gaussians": 10,
-        "symbols": 57,
-        "steps": 500,
-        "characters": 64,
-        "kappa_bias": -3.0,  # exp(-3) = 0.05 characters a step.
-        "peephole": False,
-    },
-    "optimizer": adam(1e-3, clip=10.0),
+    "optimizer": {"clip": 10.0},
     "log_every": 20,
     "save_every": 1000,
     "eval_batch_size": 64,
     "evals": {"valid": "1000", "final": "end"},
-    "best": {"metric": "valid/nll", "mode": "min"},
+    "best": {"metric": "valid/nll"},
     # In units of 200 updates, as in Figure 5.
     "curves": (
         (
@@ -109,20 +88,6 @@ VARIANTS = {
     "small": (PAPER, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
-HELP = {
-    "model.units": "units of each of the three LSTMs",
-    "model.gaussians": "components of the mixture density",
-    "model.window_gaussians": "Gaussians of the window over the text",
-    "model.symbols": "number of different characters",
-    "model.steps": "largest number of steps of a line; the rest is cut off",
-    "model.characters": "characters of a text, at least the longest one's",
-    "model.kappa_bias": "log of the window's first speed, in characters a step",
-    "model.peephole": "peephole connections in the LSTMs",
-    "eval_examples": "lines of a split that are evaluated, spaced; None takes all",
-    "samples.texts": "what is written at the end",
-    "samples.bias": "larger is neater and less varied; 0 samples the density",
-    "samples.steps": "largest number of steps of a written line",
-}
 NORMS = ("none", "layer")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(3e-4, 1e-3, 3e-3)),
@@ -132,12 +97,4 @@ SWEEPS = {
         "small", {"none": 1e-2, "layer": 3e-3}, (1e-3, 3e-3, 1e-2), steps=1300
     ),
 }
-
-
-def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.handwriting", VARIANTS, variant, OWN)
-
-
-def sweep(name: str = "") -> list[dict[str, object]]:
-    """Figure 5 with three seeds; "learning_rate": each norm at three rates."""
-    return choose("sweep", SWEEPS, name)
+get_config = variants("experiments.handwriting", VARIANTS, FIELDS)

@@ -12,32 +12,19 @@ gives sizes, batch sizes and Adam. The learning rate, the non-linearity (ReLU) a
 initialisation are common defaults.
 """
 
-from ml_collections import ConfigDict
+from experiments.mnist.fields import FIELDS
+from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
 
-from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
-
-# Fields that other experiments do not have.
-OWN = {
-    "layer_norm": {"eps": 1e-5},
-    "batch_norm": {"eps": 1e-5, "momentum": 0.99, "unbiased": False},
-}
 PAPER = {
     "batch_size": 128,
     "epochs": 60.0,
     "steps_per_call": 11,  # An epoch has 429 = 39 * 11 steps.
-    "data": {
-        "name": "mnist",
-        "train_examples": 55_000,
-        "features": 784,
-        "full_ink": 255.0,
-    },
-    "model": {"hidden": (1000, 1000), "classes": 10},
-    "optimizer": adam(1e-3),
+    "data": {"name": "mnist", "train_examples": 55_000},
     # Five epochs: a save costs as much as ten steps.
     "save_every": 2145,
     "eval_batch_size": 1000,
     "evals": {"valid": "epoch", "test": "epoch"},
-    "best": {"metric": "valid/error", "mode": "min"},
+    "best": {"metric": "valid/error"},
     "curves": (
         ("NLL, nats per image", ("train/nll", "test/nll"), "log"),
         ("test error, fraction", ("test/error",), "linear"),
@@ -91,16 +78,6 @@ VARIANTS = {
     "small_bz4": (PAPER, BATCHES_OF_4, SMALL_BATCHES_OF_4),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
-HELP = {
-    "data.features": "pixels of an image",
-    "data.full_ink": "value of a black pixel, which becomes 1",
-    "model.hidden": "units of each hidden layer",
-    "model.classes": "number of classes",
-    "layer_norm.eps": "added to the variance",
-    "batch_norm.eps": "added to the variance",
-    "batch_norm.momentum": "weight of the old value in the running statistics",
-    "batch_norm.unbiased": "divide by N - 1 in the variance of a batch",
-}
 NORMS = ("none", "batch", "layer")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=5, rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
@@ -117,12 +94,4 @@ SWEEPS = {
         epochs=2.0,
     ),
 }
-
-
-def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.mnist", VARIANTS, variant, OWN)
-
-
-def sweep(name: str = "") -> list[dict[str, object]]:
-    """Figure 6 with five seeds; "learning_rate": each norm at five rates."""
-    return choose("sweep", SWEEPS, name)
+get_config = variants("experiments.mnist", VARIANTS, FIELDS)

@@ -20,27 +20,14 @@ details out at random, so 100 % cannot be reached; chance is 0.2 % of 500.
 captions. Its results are not comparable with the paper's.
 """
 
-from ml_collections import ConfigDict
+from experiments.order_embeddings.fields import FIELDS
+from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
 
-from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
-
-# Fields that other experiments do not have.
-OWN = {
-    "margin": 0.05,
-    "buckets": (12, 16, 20, 30),
-    "packed": True,
-    "evaluation": {"fold": 1000, "folds": 5},
-}
 PAPER = {
     "batch_size": 128,
     "epochs": 100.0,
-    "data": {
-        "name": "coco_captions",
-        "train_examples": 113_287,
-        "vocabulary": 30_000,
-    },
-    "model": {"similarity": "order", "features": 4096, "words": 300, "units": 1024},
-    "optimizer": adam(1e-3, name="kiros_adam", clip=2.0, clip_mode="per_tensor"),
+    "data": {"name": "coco_captions", "train_examples": 113_287},
+    "optimizer": {"name": "kiros_adam", "clip": 2.0, "clip_mode": "per_tensor"},
     "log_every": 100,
     "save_every": 300,
     "eval_batch_size": 250,
@@ -100,18 +87,6 @@ VARIANTS = {
     "small": (PAPER, PROXY, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
-HELP = {
-    "data.vocabulary": "words with a vector of their own",
-    "model.similarity": "order (Vendrov et al. 2016) or cosine",
-    "model.features": "numbers that describe an image",
-    "model.words": "size of a word vector",
-    "model.units": "units of the GRU, and size of the embedding",
-    "margin": "margin of the ranking loss",
-    "buckets": "lengths that captions are padded to, the end token included",
-    "packed": "drop captions that have ended at the steps of buckets (one device)",
-    "evaluation.fold": "images in a fold",
-    "evaluation.folds": "number of folds of the test set",
-}
 NORMS = ("none", "layer")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(3e-4, 1e-3, 3e-3)),
@@ -119,12 +94,4 @@ SWEEPS = {
         "small", {"none": 3e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=2000
     ),
 }
-
-
-def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.order_embeddings", VARIANTS, variant, OWN)
-
-
-def sweep(name: str = "") -> list[dict[str, object]]:
-    """Figure 1 with three seeds; "learning_rate": each norm at three rates."""
-    return choose("sweep", SWEEPS, name)
+get_config = variants("experiments.order_embeddings", VARIANTS, FIELDS)

@@ -19,28 +19,10 @@ nearest neighbours of some sentences. Its numbers are of generated sentences, an
 nothing else can be compared with them.
 """
 
-from ml_collections import ConfigDict
-from ml_collections.config_dict import placeholder
-
-from lnrepro.config import Expected, adam, choose, figure_sweeps, small_sweeps, variants
+from experiments.skip_thoughts.fields import FIELDS
+from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
 
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
-# Fields that other experiments do not have.
-OWN = {
-    # How sentences are encoded for the tasks.
-    "encoding": {
-        "batch_size": 128,
-        "lowercase": False,
-        "word2vec": placeholder(str),
-    },
-    "transfer": {
-        "folds": 10,
-        "seed": 1234,
-        "sick_epochs": 100,
-        "sick_batch": 128,
-        "sick_blocks": 50,
-    },
-}
 PAPER = {
     "batch_size": 64,
     "steps": 1_000_000,
@@ -49,15 +31,8 @@ PAPER = {
         # Number of sentences, an epoch of the log. Only triples of short sentences are
         # trained on.
         "train_examples": 74_004_228,
-        "buckets": (5, 10, 15, 20, 25, 30),
     },
-    "model": {
-        "units": 2400,
-        "word_size": 620,
-        "vocabulary": 20_000,
-        "chunk_rows": 512,
-    },
-    "optimizer": adam(2e-4, name="kiros_adam", clip=5.0),
+    "optimizer": {"name": "kiros_adam", "learning_rate": 2e-4, "clip": 5.0},
     "log_every": 100,
     "save_every": 50_000,
 }
@@ -125,21 +100,6 @@ VARIANTS = {
     "small": (PAPER, ON_GUTENBERG, NARROW, SMALL, transfer("", 400)),
     "smoke": (PAPER, EMBEDDED, SMOKE, transfer("story_", 2), BASELINES),
 }
-HELP = {
-    "data.buckets": "lengths that the encoder is compiled for",
-    "model.units": "units of the GRUs, and size of a sentence vector",
-    "model.word_size": "size of a word vector",
-    "model.vocabulary": "words with a vector of their own",
-    "model.chunk_rows": "positions whose logits exist at once",
-    "encoding.batch_size": "sentences encoded together",
-    "encoding.lowercase": "whether sentences of the tasks are lowercased",
-    "encoding.word2vec": "file whose words are mapped into the table, or None",
-    "transfer.folds": "folds of the cross-validation",
-    "transfer.seed": "seed of the tasks' splits and batches",
-    "transfer.sick_epochs": "epochs between two tests on the trial pairs of SICK",
-    "transfer.sick_batch": "pairs in a batch",
-    "transfer.sick_blocks": "largest number of such tests",
-}
 NORMS = ("none", "layer")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(1e-4, 2e-4, 1e-3)),
@@ -149,12 +109,4 @@ SWEEPS = {
         "small", {"none": 1e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=1300
     ),
 }
-
-
-def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.skip_thoughts", VARIANTS, variant, OWN)
-
-
-def sweep(name: str = "") -> list[dict[str, object]]:
-    """Figure 3 with three seeds; "learning_rate": each norm at three rates."""
-    return choose("sweep", SWEEPS, name)
+get_config = variants("experiments.skip_thoughts", VARIANTS, FIELDS)

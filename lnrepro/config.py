@@ -1,17 +1,16 @@
-"""Defaults and helpers for config files.
+"""The fields of all configs, and helpers for config files.
 
-A config file states what differs from `base`:
+A config file states what differs from the defaults:
 
-    OWN = {"margin": 0.05}
     PAPER = {"norm": "layer", "batch_size": 128, "epochs": 60.0, ...}
     SMOKE = {"steps": 4}
     VARIANTS = {"paper": (PAPER,), "smoke": (PAPER, SMOKE)}
 
-    def get_config(variant=""):
-        return variants("experiments.mnist", VARIANTS, variant, OWN)
+    get_config = variants("experiments.mnist", VARIANTS, FIELDS)
 
-Configs are locked, so that a misspelt field is refused. OWN declares fields that only
-this experiment has. Fields of `model`, `data` and `evals` need no declaration.
+FIELDS describes what the experiment adds to the fields below. Configs are locked, so
+that a misspelt field is refused. Fields of `model`, `data` and `evals` need no
+description.
 
 None means not set. On the command line: `--config.steps=None`.
 """
@@ -19,13 +18,13 @@ None means not set. On the command line: `--config.steps=None`.
 import difflib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ml_collections import ConfigDict, FieldReference
-from ml_collections.config_dict import placeholder
 
 from lnrepro import defaults
+from lnrepro.fields import BELOW_1, COUNT, POSITIVE, SEED, Bounds, Field
 
 Choice = TypeVar("Choice")
 
@@ -38,40 +37,125 @@ PROTOCOLS = ("tuned", "same_rate")
 # these steps, and would not leave chance with such rates.
 SAME_RATE = 1e-3
 
+# A batch is made whole.
+BATCH = Bounds(1, 10**7, integer=True)
 # Groups to which each experiment adds fields of its own.
 OPEN = ("model", "data", "evals")
 
-# What the fields mean, for people and for `lnrepro.main --help --config=FILE`. A config
-# file has a HELP of its own for the fields that it adds.
-HELP = {
-    "experiment": "dotted name of the module that has make(config)",
-    "norm": "name of the normalisation",
-    "seed": "seed of parameters, batches and noise",
-    "batch_size": "examples in a training batch, over all devices",
-    "steps": "number of optimiser steps",
-    "epochs": "number of passes over the training set, where steps is None",
-    "steps_per_call": "optimiser steps in one call of the compiled program",
-    "placement": "jit, or pmap for statistics per device",
-    "kernels": "auto, off or on: recurrences as one kernel, see ScanOptions",
-    "data.name": "name of the data set, see scripts/prepare.py --list",
-    "data.dir": "folder of prepared sets; None: LNREPRO_DATA or ~/.cache/lnrepro",
-    "data.train_examples": "size of the training set; None takes that of the data",
-    "model": "sizes of the network",
-    "optimizer.name": "adam, or kiros_adam without effective bias correction",
-    "optimizer.learning_rate": "the step size",
-    "optimizer.b1": "decay rate of the first moment",
-    "optimizer.b2": "decay rate of the second moment",
-    "optimizer.eps": "added to the root of the second moment",
-    "optimizer.clip": "largest norm of the gradient; None does not clip",
-    "optimizer.clip_mode": "global, per_tensor or attentive_reader, see engine.optim",
-    "optimizer.decay": "cosine: the rate falls to zero over the run; None: constant",
-    "log_every": "steps between two records of training; None is an epoch",
-    "save_every": "steps between two checkpoints; None is an epoch",
-    "eval_batch_size": "examples in a batch of an evaluation",
-    "evals": "when each evaluation runs: epoch, a number of steps, end or never",
-    "best.metric": "EVAL/NAME whose best checkpoint is kept; None keeps none",
-    "best.mode": "min or max",
-    "curves": "panels of curves.png: (label, (metric, ...), linear or log)",
+
+def _evaluates_alone(run: Any) -> bool:
+    """Whether the numbers of an example do not depend on the others in its batch."""
+    return run.experiment.evaluates_alone
+
+
+def _steps_alone(run: Any) -> bool:
+    """Whether each step is a call: one that is cut at a save may round differently."""
+    return run.config.steps_per_call == 1
+
+
+# The fields of all configs. An experiment describes the values of "norm" that it has,
+# and fields of its own.
+FIELDS: Mapping[str, Field] = {
+    "experiment": Field("", "dotted name of the module that has make(config)"),
+    "norm": Field("layer", "name of the normalisation"),
+    "seed": Field(0, "seed of parameters, batches and noise", allowed=SEED),
+    "batch_size": Field(
+        128, "examples in a training batch, over all devices", allowed=BATCH
+    ),
+    "steps": Field(None, "number of optimiser steps", type=int, allowed=COUNT),
+    "epochs": Field(
+        None,
+        "number of passes over the training set, where steps is None",
+        type=float,
+        allowed=POSITIVE,
+    ),
+    "steps_per_call": Field(
+        1, "optimiser steps in one call of the compiled program", allowed=COUNT
+    ),
+    "placement": Field(
+        "jit", "jit, or pmap for statistics per device", allowed=("jit", "pmap")
+    ),
+    "kernels": Field(
+        defaults.KERNELS,
+        "recurrences as one kernel, see ScanOptions",
+        allowed=("off", "auto", "on"),
+    ),
+    "data.name": Field("", "name of the data set, see scripts/prepare.py --list"),
+    "data.dir": Field(
+        None,
+        "folder of prepared sets; None: LNREPRO_DATA or ~/.cache/lnrepro",
+        type=str,
+        may_change=True,
+    ),
+    "data.train_examples": Field(
+        None,
+        "size of the training set; None takes that of the data",
+        type=int,
+        allowed=COUNT,
+        from_data=True,
+    ),
+    "model": Field({}, "sizes of the network"),
+    "optimizer.name": Field(
+        "adam",
+        "adam, or kiros_adam without effective bias correction",
+        allowed=("adam", "kiros_adam"),
+    ),
+    "optimizer.learning_rate": Field(1e-3, "the step size", allowed=POSITIVE),
+    "optimizer.b1": Field(0.9, "decay rate of the first moment", allowed=BELOW_1),
+    "optimizer.b2": Field(0.999, "decay rate of the second moment", allowed=BELOW_1),
+    "optimizer.eps": Field(
+        1e-8, "added to the root of the second moment", allowed=POSITIVE
+    ),
+    "optimizer.clip": Field(
+        None,
+        "largest norm of the gradient; None does not clip",
+        type=float,
+        allowed=POSITIVE,
+    ),
+    "optimizer.clip_mode": Field(
+        "global",
+        "global, per_tensor or attentive_reader, see engine.optim",
+        allowed=("global", "per_tensor", "attentive_reader"),
+    ),
+    "optimizer.decay": Field(
+        None,
+        "cosine: the rate falls to zero over the run; None: constant",
+        type=str,
+        allowed=("cosine",),
+    ),
+    "log_every": Field(
+        None,
+        "steps between two records of training; None is an epoch",
+        type=int,
+        allowed=COUNT,
+    ),
+    "save_every": Field(
+        None,
+        "steps between two checkpoints; None is an epoch",
+        type=int,
+        allowed=COUNT,
+        may_change=_steps_alone,
+    ),
+    "eval_batch_size": Field(
+        100,
+        "examples in a batch of an evaluation",
+        allowed=BATCH,
+        may_change=_evaluates_alone,
+    ),
+    "evals": Field(
+        {}, "when each evaluation runs: epoch, a number of steps, end or never"
+    ),
+    "best.metric": Field(
+        None,
+        "EVAL/NAME whose best checkpoint is kept; None keeps none",
+        type=str,
+    ),
+    "best.mode": Field("min", "min or max", allowed=("min", "max")),
+    "curves": Field(
+        (),
+        "panels of curves.png: (label, (metric, ...), linear or log)",
+        may_change=True,
+    ),
 }
 
 
@@ -109,123 +193,52 @@ class Expected(NamedTuple):
         return f"{side} {self.limit:g}"
 
 
-def base(experiment: str, own: Mapping[str, Any] | None = None) -> ConfigDict:
-    """Return the fields that every run has, with their defaults.
-
-    Args:
-      experiment: dotted name of the module that has `make`.
-      own: fields that other experiments do not have, with their values.
-
-    Returns:
-      A config. It is locked, except for the groups of OPEN. HELP says what its fields
-      mean.
-    """
-    config = ConfigDict(
-        {
-            "experiment": experiment,
-            "norm": "layer",
-            "seed": 0,
-            "batch_size": 128,
-            "steps": placeholder(int),
-            "epochs": placeholder(float),
-            "steps_per_call": 1,
-            "placement": "jit",
-            "kernels": defaults.KERNELS,
-            "data": {"name": "", "dir": placeholder(str), "train_examples": 0},
-            "model": {},
-            "optimizer": adam(),
-            "log_every": placeholder(int),
-            "save_every": placeholder(int),
-            "eval_batch_size": 100,
-            "evals": {},
-            "best": {"metric": placeholder(str), "mode": "min"},
-            "curves": (),
-        }
-    )
-    update(config, own or {})
-    config.lock()
-    for group in OPEN:
-        config[group].unlock()
-    return config
-
-
-def adam(learning_rate: float = 1e-3, **changes: Any) -> dict[str, Any]:
-    """Return the fields of `config.optimizer` for Adam with optax's defaults.
-
-    Args:
-      learning_rate: the step size.
-      **changes: other values of the fields below.
-
-    Returns:
-      The fields. HELP says what they mean.
-    """
-    fields = {
-        "name": "adam",
-        "learning_rate": learning_rate,
-        "b1": 0.9,
-        "b2": 0.999,
-        "eps": 1e-8,
-        "clip": placeholder(float),
-        "clip_mode": "global",
-        "decay": placeholder(str),
-    }
-    return fields | changes
-
-
 def variants(
     experiment: str,
     changes: Mapping[str, Sequence[Mapping[str, Any]]],
-    variant: str,
-    own: Mapping[str, Any] | None = None,
-) -> ConfigDict:
-    """Return the config of a variant, locked.
+    own: Mapping[str, Field] | None = None,
+) -> Callable[..., ConfigDict]:
+    """Make `get_config` of a config file.
 
     Args:
       experiment: dotted name of the module that has `make`.
-      changes: {variant: changes of `base`, applied in their order}. Nested dicts change
-        the fields they name and leave the others.
-      variant: name of the variant, "" for the default.
-      own: fields that other experiments do not have, with their values.
+      changes: {variant: changes of the defaults, applied in their order}. Nested dicts
+        change the fields they name and leave the others.
+      own: the fields that the experiment adds, or describes anew.
 
-    Raises:
-      ValueError: there is no such variant, or a change names a field that nothing
-        declares.
+    Returns:
+      (name of a variant, by default "") -> its config, locked. It raises ValueError
+      where there is no such variant, or a change names a field that nobody describes.
     """
-    config = base(experiment, own)
-    for change in choose("variant", changes, variant):
-        update(config, change)
-    # `lock` alone passes over the groups of a config that is locked.
-    config.unlock()
-    return config.lock()
+    known = {**FIELDS, **(own or {})}
+
+    def get_config(variant: str = "") -> ConfigDict:
+        config = ConfigDict()
+        for name, field in known.items():
+            value = field.default
+            # A field that is None keeps its type, so that a flag can set it.
+            if field.may_be_none:
+                value = FieldReference(value, field_type=field.kind)
+            _set(config, name, value)
+        config.experiment = experiment
+        for change in choose("variant", changes, variant):
+            for name, value in flat(change).items():
+                if name not in known and name.partition(".")[0] not in OPEN:
+                    raise ValueError(no_field(name, known))
+                _set(config, name, value)
+        return config.lock()
+
+    return get_config
 
 
-def update(config: ConfigDict, change: Mapping[str, Any], group: str = "") -> None:
-    """Set the fields that `change` names, nested ones too.
-
-    Args:
-      config: the config, or a group of its fields. Where it is unlocked, new fields are
-        added.
-      change: {field: value}.
-      group: what stands before the names of the fields, such as "optimizer.".
-
-    Raises:
-      ValueError: a locked config has no such field.
-    """
-    for name, value in change.items():
-        if name not in config and config.is_locked:
-            raise ValueError(no_field(group + name, fields(config, group)))
-        if isinstance(value, Mapping):
-            if name not in config:
-                config[name] = ConfigDict()
-            update(config[name], value, f"{group}{name}.")
-        elif isinstance(value, FieldReference):
-            # A placeholder of its own for each config: they keep the value.
-            config[name] = placeholder(value.get_type())
-        elif value is None and config.get(name) is not None:
-            # The field keeps its type, so that a flag can set it again.
-            config[name] = placeholder(type(config[name]))
-        else:
-            config[name] = value
+def _set(config: ConfigDict, name: str, value: Any) -> None:
+    """Set a field by its dotted name, and make its groups."""
+    *groups, last = name.split(".")
+    for group in groups:
+        if group not in config:
+            config[group] = ConfigDict()
+        config = config[group]
+    config[last] = value
 
 
 def no_field(name: str, known: Collection[str]) -> str:
@@ -251,7 +264,7 @@ def no_field(name: str, known: Collection[str]) -> str:
     return f"there is no field {name!r}{hint}"
 
 
-def fields(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return {"optimizer.learning_rate": 0.001, ...}, the fields of a config.
 
     Args:
@@ -261,7 +274,7 @@ def fields(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str
     found = {}
     for name, value in config.items():
         if isinstance(value, ConfigDict | Mapping):
-            found |= fields(value, f"{prefix}{name}.")
+            found |= flat(value, f"{prefix}{name}.")
         else:
             found[prefix + name] = value
     return found

@@ -33,7 +33,7 @@ RULES = {
     ),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": (
-        {"data", "checks", "errors", "folders", "optional"},
+        {"data", "checks", "errors", "fields", "folders", "optional"},
         {"flax", "optax", "tensorflow", "pickle"},
     ),
     "lnrepro/engine": (
@@ -43,6 +43,7 @@ RULES = {
             "config",
             "checks",
             "errors",
+            "fields",
             "optional",
             # What runs as a kernel, which a run keeps.
             "functional.fast",
@@ -51,6 +52,7 @@ RULES = {
     ),
     # The ground floor, which data sets, trainer and scripts stand on.
     "lnrepro/checks.py": ({"errors"}, {"jax", "flax", "optax"}),
+    "lnrepro/fields.py": ({"errors"}, {"jax", "flax", "numpy", "optax", "absl"}),
     "lnrepro/errors.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/folders.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/optional.py": (set(), {"jax", "flax", "optax"}),
@@ -60,6 +62,7 @@ RULES = {
         {
             "checks",
             "errors",
+            "fields",
             "engine.evaluation",
             "engine.experiment",
             "engine.inputs",
@@ -72,8 +75,11 @@ RULES = {
         {"scripts", "configs", "tests"},
     ),
     "lnrepro/defaults.py": (set(), {"jax", "flax", "numpy", "optax", "absl"}),
-    "lnrepro/config.py": ({"defaults"}, {"jax", "flax", "numpy", "optax", "absl"}),
-    "configs": ({"config"}, {"jax", "flax", "numpy", "scripts", "experiments"}),
+    "lnrepro/config.py": (
+        {"defaults", "fields"},
+        {"jax", "flax", "numpy", "optax", "absl"},
+    ),
+    "configs": ({"config"}, {"jax", "flax", "numpy", "scripts"}),
 }
 
 
@@ -176,12 +182,19 @@ def test_every_module_of_the_package_has_a_rule():
     assert not missing
 
 
-def test_configs_import_ml_collections_only():
-    for path in files("configs"):
-        assert {name.partition(".")[0] for name in imported(path)} <= {
-            "ml_collections",
-            "lnrepro",
-        }, path
+def test_config_files_need_no_jax():
+    """They import the fields of their experiments, and are read at once."""
+    names = ", ".join(module_of(path) for path in files("configs"))
+    code = f"import sys, {names}; print(sorted({{'jax', 'flax'}} & set(sys.modules)))"
+    assert output_of(code).strip() == "[]"
+
+
+def output_of(code: str) -> str:
+    """What a program prints, in a process of its own."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
 
 # Modules of experiments/ that several experiments share.
@@ -212,11 +225,5 @@ def test_core_import_brings_jax_and_flax_only():
         "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before} - "
         "{'lnrepro', 'jax', 'flax'}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert not set(done.stdout.split()) - set(sys.stdlib_module_names), done.stdout
+    printed = output_of(code)
+    assert not set(printed.split()) - set(sys.stdlib_module_names), printed

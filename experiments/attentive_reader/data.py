@@ -13,7 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import Size, check_ascending, check_at_least
+from lnrepro.checks import Size
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.data.ragged import Ragged
@@ -27,33 +27,21 @@ TEXTS = ("passage", "question")
 
 
 def check(config: ConfigDict) -> None:
-    """Check the fields of `config.data`.
+    """Check that the entities are words of the vocabulary.
 
     Raises:
-      UserError: a value that is not possible.
+      UserError: there are too many.
     """
     spec = config.data
-    if not 1 <= spec.entities < spec.vocabulary:
+    if spec.entities >= spec.vocabulary:
         raise UserError(
             f"config.data.entities = {spec.entities}: give 1 to vocabulary - 1 = "
             f"{spec.vocabulary - 1}"
         )
-    check_at_least(config, 1, "data.sentences", "evaluation_questions", or_none=True)
-    for name in TEXTS:
-        check_ascending(f"config.data.{name}_buckets", spec[f"{name}_buckets"])
-
-
-# Fields of the config that the data set determines, see `sizes`.
-SIZES = (
-    "data.train_examples",
-    "data.vocabulary",
-    "data.entities",
-    *(f"data.{name}_buckets" for name in TEXTS),
-)
 
 
 def sizes(config: ConfigDict) -> dict[str, Size]:
-    """Return what the data set says about SIZES.
+    """Return what the data set says about fields of the config.
 
     Raises:
       DataError: the set is missing.

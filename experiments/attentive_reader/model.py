@@ -20,8 +20,6 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least, check_choice
-from lnrepro.errors import UserError
 from lnrepro.functional import LSTMCell, ScanOptions, norms, unroll
 
 from .population import filled, fresh_lstm, fresh_map
@@ -30,7 +28,6 @@ from .softmax import answered, masked_softmax
 # "layer" and "batch" normalise inside the LSTMs only. Those with "_everywhere" also
 # normalise each of `MAPS`.
 EVERYWHERE = "_everywhere"
-NORMS = ("none", "layer", "layer_everywhere", "batch", "batch_everywhere")
 ENCODERS = ("passage", "question")
 # The affine maps of attention and read-out.
 MAPS = (
@@ -62,20 +59,8 @@ class Reader:
     """The network of a config, as functions of its parameters and statistics."""
 
     def __init__(self, config: ConfigDict):
-        """Check `config.model`, `config.norm` and the size of the vocabulary.
-
-        Raises:
-          UserError: a value that is not possible.
-        """
+        """Take the sizes of `config.model` and of the vocabulary."""
         sizes = config.model
-        check_choice(config, "norm", NORMS)
-        statistics = ("population", "batch")
-        check_choice(config, "model.evaluation_statistics", statistics)
-        check_at_least(config, 1, "model.units", "data.vocabulary")
-        if not 0 <= sizes.dropout < 1:
-            raise UserError(
-                f"config.model.dropout = {sizes.dropout}: it must lie in [0, 1)"
-            )
         self.sizes = sizes
         self.vocabulary = config.data.vocabulary
         self.everywhere = config.norm.endswith(EVERYWHERE)

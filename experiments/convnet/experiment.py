@@ -7,14 +7,13 @@ from ml_collections import ConfigDict
 from experiments import classification
 from experiments.classification import pixels
 from experiments.sets import open_set
-from lnrepro.checks import check_at_least, check_choice
 from lnrepro.data.batches import eval_batches
 from lnrepro.engine.evaluation import on_split
 from lnrepro.engine.experiment import Evaluation, Experiment, try_draw
 from lnrepro.errors import UserError
 
 from .evaluate import batch_moments, border_metrics, unit_statistics
-from .model import NORMS, STATISTICS, ConvNet
+from .model import ConvNet
 from .pictures import statistics
 
 
@@ -24,7 +23,12 @@ def make(config: ConfigDict) -> Experiment:
     The evaluation "border" gives the numbers of `evaluate.border_metrics` and a picture
     of the units' statistics. The other evaluations are names of splits.
     """
-    _check(config)
+    channels, strides = config.model.channels, config.model.strides
+    if len(channels) != len(strides):
+        raise UserError(
+            f"config.model.channels = {channels} and config.model.strides = {strides}: "
+            "both must have one entry for each convolution"
+        )
     model = ConvNet(config)
     classify = classification.make(config, model)
 
@@ -58,15 +62,3 @@ def make(config: ConfigDict) -> Experiment:
 
     border = on_split(config, "test", evaluate_border, None)
     return classify._replace(evals={**classify.evals, "border": border})
-
-
-def _check(config: ConfigDict) -> None:
-    check_choice(config, "norm", NORMS)
-    check_choice(config, "layer_norm.statistics", STATISTICS)
-    check_at_least(config, 1, "model.channels", "model.strides", "model.classes")
-    channels, strides = config.model.channels, config.model.strides
-    if len(channels) != len(strides):
-        raise UserError(
-            f"config.model.channels = {channels} and config.model.strides = {strides}: "
-            "both must have one entry for each convolution"
-        )

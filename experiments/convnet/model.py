@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 
 from experiments.classification.batch_norm import batch_norm
 
-NORMS = ("none", "batch", "layer")
 # Axes over which layer norm takes its statistics: "layer" takes the channels and
 # positions of an image, as the paper does. "position" takes the channels at a position.
 STATISTICS = {"layer": (-3, -2, -1), "position": (-1,)}

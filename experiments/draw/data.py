@@ -11,12 +11,9 @@ from lnrepro.checks import Size
 from lnrepro.data.readers.binarized_mnist import COLUMNS
 from lnrepro.errors import DataError
 
-# Fields of the config that the data set determines, see `sizes`.
-SIZES = ("data.train_examples", "model.image_size")
-
 
 def sizes(config: ConfigDict) -> dict[str, Size]:
-    """Return what the data set says about SIZES.
+    """Return what the data set says about fields of the config.
 
     Raises:
       DataError: the set is missing, or its images are not square, or not binary.

@@ -6,7 +6,6 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import check_at_least
 from lnrepro.data.batches import eval_batches, evenly_spaced, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.engine.evaluation import mean_over_examples, of_splits, on_split
@@ -30,8 +29,6 @@ def make(config: ConfigDict) -> Experiment:
     The evaluation "final" estimates -log p(x) on the test images and draws pictures.
     The other evaluations are names of splits.
     """
-    check_at_least(config, 1, "importance_samples")
-    check_at_least(config, 1, "importance_examples", or_none=True)
     draw = Draw(config)
     key = jax.random.key(config.evaluation_seed)
     samples = config.importance_samples

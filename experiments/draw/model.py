@@ -24,7 +24,6 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least, check_choice
 from lnrepro.errors import UserError
 from lnrepro.functional import (
     LSTMCell,
@@ -39,7 +38,6 @@ from lnrepro.functional import (
 
 from . import attention
 
-NORMS = ("none", "weight", "layer_cell", "layer")
 CELLS = ("encoder", "decoder")
 Params = dict[str, dict[str, jax.Array]]
 
@@ -78,23 +76,14 @@ class Draw:
     """The network of a config: its sizes, and functions of its parameters."""
 
     def __init__(self, config: ConfigDict):
-        """Check the sizes of `config.model` and `config.norm`.
+        """Check the sizes of the windows.
 
         Raises:
-          UserError: a size or a norm that does not exist.
+          UserError: a window is larger than the image.
         """
         sizes = config.model
-        check_choice(config, "norm", NORMS)
-        check_at_least(
-            config,
-            1,
-            "model.glimpses",
-            "model.units",
-            "model.latents",
-            "model.image_size",
-        )
         for name in ("read_size", "write_size"):
-            if not 1 <= sizes[name] <= sizes.image_size:
+            if sizes[name] > sizes.image_size:
                 raise UserError(
                     f"config.model.{name} = {sizes[name]}: a window has 1 to "
                     f"image_size = {sizes.image_size} points a side"

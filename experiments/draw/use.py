@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.checks import check_seed
 from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
+from lnrepro.fields import check_seed
 
 from .bound import noise_of
 from .model import Draw, dtype_of

@@ -75,12 +75,8 @@ def open_lines(config: ConfigDict, split: str) -> Lines:
     return Lines(opened.columns(split), opened.facts, config.model.steps)
 
 
-# Fields of the config that the data set determines, see `sizes`.
-SIZES = ("data.train_examples", "model.symbols", "model.characters")
-
-
 def sizes(config: ConfigDict) -> dict[str, Size]:
-    """Return what the data set says about SIZES.
+    """Return what the data set says about fields of the config.
 
     Raises:
       DataError: the set is missing.

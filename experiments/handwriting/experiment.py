@@ -4,12 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least
 from lnrepro.data.batches import eval_batches, evenly_spaced, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment, Metric
-from lnrepro.errors import UserError
 
 from . import pictures
 from .data import open_lines
@@ -34,11 +32,6 @@ def make(config: ConfigDict) -> Experiment:
     coordinates of the data). The evaluation "final" gives the pictures. The other
     evaluations are names of splits.
     """
-    check_at_least(config, 1, "eval_examples", or_none=True)
-    check_at_least(config, 1, "samples.steps")
-    check_at_least(config, 0, "samples.bias")
-    if not config.samples.texts:
-        raise UserError("config.samples.texts is empty: give texts to write")
     network = Network(config)
     padded_to = {"steps": config.model.steps, "text": config.model.characters}
 

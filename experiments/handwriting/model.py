@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least, check_choice
 from lnrepro.functional import LSTMCell, ScanOptions, step, unroll
 from lnrepro.functional.arrays import row
 from lnrepro.functional.products import wide_product
@@ -27,7 +26,6 @@ from lnrepro.functional.products import wide_product
 from . import mixture
 from .window import WindowCell, one_hot
 
-NORMS = ("none", "layer_cell", "layer")
 LAYERS = ("lstm1", "lstm2", "lstm3")
 START = (0.0, 0.0, 1.0)  # x_1: no offset, and the pen is put down anew.
 Params = dict[str, dict[str, jax.Array]]
@@ -49,23 +47,8 @@ class Network:
     """The network of a config: its sizes, and functions of its parameters."""
 
     def __init__(self, config: ConfigDict):
-        """Check the sizes of `config.model` and `config.norm`.
-
-        Raises:
-          UserError: a size or a norm that does not exist.
-        """
+        """Take the sizes of `config.model`."""
         sizes = config.model
-        check_choice(config, "norm", NORMS)
-        check_at_least(
-            config,
-            1,
-            "model.units",
-            "model.gaussians",
-            "model.window_gaussians",
-            "model.symbols",
-            "model.steps",
-            "model.characters",
-        )
         self.sizes = sizes
         self.outputs = mixture.size(sizes.gaussians)
         # Without layer norm, keeping the products takes more than half the memory of

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from lnrepro.checks import check_seed
 from lnrepro.data.text import plain_text
 from lnrepro.engine import inputs
 from lnrepro.engine.loaded_run import LoadedRun, logger
 from lnrepro.errors import UserError
+from lnrepro.fields import check_seed
 
 from .data import Lines
 from .model import Network

@@ -10,8 +10,6 @@ from ml_collections import ConfigDict
 from experiments.classification.batch_norm import batch_norm
 from lnrepro.linen import LayerNorm
 
-NORMS = ("none", "layer", "batch")
-
 
 class MLP(nn.Module):
     """Hidden layers with ReLU, then a linear layer.

@@ -51,18 +51,8 @@ def number_of_words(facts: Mapping[str, Any]) -> int:
     return 2 + len(facts["words"])
 
 
-# Fields of the config that the data set determines, see `sizes`.
-SIZES = (
-    "data.train_examples",
-    "data.vocabulary",
-    "model.features",
-    "evaluation.fold",
-    "evaluation.folds",
-)
-
-
 def sizes(config: ConfigDict) -> dict[str, Size]:
-    """Return what the data set says about SIZES.
+    """Return what the data set says about fields of the config.
 
     Raises:
       DataError: the set is missing.

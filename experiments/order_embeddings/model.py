@@ -20,11 +20,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.checks import check_at_least, check_choice
 
-from .ranking import ERRORS
-
-NORMS = ("none", "layer")
 # A vector with a smaller squared norm has no direction and is left as it is. An image
 # whose features are all zero gives one.
 SMALLEST_SQUARE = 1e-30
@@ -44,17 +40,8 @@ class Encoders:
     """The encoders of a config, as functions of their parameters."""
 
     def __init__(self, config: ConfigDict):
-        """Check `config.model`, `config.norm` and the size of the vocabulary.
-
-        Raises:
-          UserError: a value that is not possible.
-        """
+        """Take the sizes of `config.model` and of the vocabulary."""
         sizes = config.model
-        check_choice(config, "norm", NORMS)
-        check_choice(config, "model.similarity", ERRORS)
-        check_at_least(config, 1, "model.features", "model.words", "model.units")
-        # <eos>, <unk> and a word.
-        check_at_least(config, 3, "data.vocabulary")
         self.sizes = sizes
         self.vocabulary = config.data.vocabulary
         self.positive = sizes.similarity == "order"

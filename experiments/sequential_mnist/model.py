@@ -10,8 +10,6 @@ from ml_collections import ConfigDict
 from lnrepro import functional
 from lnrepro.linen import RNN
 
-NORMS = ("none", "layer", "rms")
-
 
 class PixelLSTM(nn.Module):
     """An embedding of each pixel, one LSTM layer, a linear layer on its last output.
@@ -34,7 +32,7 @@ class PixelLSTM(nn.Module):
 
         Args:
           x: pixels, 0 to 1, row by row.
-          train: without effect; no norm of NORMS has running statistics.
+          train: without effect; no norm of this network has running statistics.
         """
         del train
         model = self.config.model

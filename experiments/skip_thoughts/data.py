@@ -12,12 +12,8 @@ VOCABULARY = 20_000
 BUCKETS = (5, 10, 15, 20, 25, 30)
 
 
-# Fields of the config that the data set determines, see `sizes`.
-SIZES = ("data.train_examples", "data.buckets", "model.vocabulary")
-
-
 def sizes(config: ConfigDict) -> dict[str, Size]:
-    """Return what the data set says about SIZES.
+    """Return what the data set says about fields of the config.
 
     Raises:
       DataError: the set is missing.

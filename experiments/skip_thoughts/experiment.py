@@ -10,7 +10,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import check_at_least, check_seed
 from lnrepro.data.batches import train_batches
 from lnrepro.engine.experiment import Eval, Evaluation, Experiment, Metric
 
@@ -35,16 +34,6 @@ def make(config: ConfigDict) -> Experiment:
         encoder.
       "neighbours": a text of nearest sentences.
     """
-    check_at_least(
-        config,
-        1,
-        "encoding.batch_size",
-        "transfer.sick_epochs",
-        "transfer.sick_batch",
-        "transfer.sick_blocks",
-    )
-    check_at_least(config, 2, "transfer.folds")
-    check_seed(config.transfer.seed, "config.transfer.seed")
     model = SkipThoughts(config)
 
     def init(key):

@@ -26,12 +26,10 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least, check_choice
 from lnrepro.functional import GRUCell, ScanOptions, unroll
 
 from .softmax import cross_entropy
 
-NORMS = ("none", "layer")
 # The two decoders, in the order in which their arrays are stacked.
 SIDES = ("previous", "next")
 
@@ -40,15 +38,7 @@ class SkipThoughts:
     """The model of a config: its sizes, and functions of its parameters."""
 
     def __init__(self, config: ConfigDict):
-        """Check the sizes of `config.model` and `config.norm`.
-
-        Raises:
-          UserError: a size or a norm that does not exist.
-        """
-        check_choice(config, "norm", NORMS)
-        check_at_least(config, 1, "model.units", "model.word_size", "model.chunk_rows")
-        # Two special tokens and a word.
-        check_at_least(config, 3, "model.vocabulary")
+        """Take the sizes of `config.model`."""
         self.sizes = config.model
         self.cell = GRUCell(self.sizes.units, norm=config.norm, kernel_init=_uniform)
         self.options = ScanOptions(kernels=config.kernels)

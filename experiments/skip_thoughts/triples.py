@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.checks import check_ascending
 from lnrepro.data.ragged import forget_pages
 from lnrepro.data.readers.book_files import LONGEST
 from lnrepro.data.set_folder import SetFolder
@@ -133,7 +132,7 @@ class EqualLengths:
           buckets: see the attributes.
 
         Raises:
-          UserError: the sizes or the buckets do not fit.
+          UserError: the batch size does not fit.
         """
         self.batch_size, self.seed, self.buckets = batch_size, seed, tuple(buckets)
         # Triples are sorted by length: those of index l are rows _first_rows[l] and the
@@ -148,7 +147,6 @@ class EqualLengths:
                 f"config.batch_size = {batch_size}: no sentence length has so many "
                 f"triples, the most frequent one has {self._counts.max(initial=0)}"
             )
-        check_ascending("config.data.buckets", self.buckets)
 
     @functools.lru_cache(maxsize=2)  # noqa: B019  A plan lives as long as its run.
     def _schedule(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:

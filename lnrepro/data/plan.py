@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from lnrepro.checks import check_ascending
 from lnrepro.data.shuffle import permutation, random_bits
 from lnrepro.errors import UserError
+from lnrepro.fields import Lengths
 
 # Independent random streams of one seed, as the top bits of the second word of the key.
 ORDER, BATCH_ORDER, DRAWS = (stream << 62 for stream in range(3))
@@ -91,7 +91,8 @@ class Plan:
                 f"choose 1 to {self.size}"
             )
         if self.lengths is not None:
-            check_ascending("buckets", self.buckets, 0)
+            if tuple(self.buckets) not in Lengths(0):
+                raise UserError(f"buckets = {self.buckets}: {Lengths(0)}")
             longest, last = self.lengths.max(), self.buckets[-1]
             if longest > last:
                 raise UserError(

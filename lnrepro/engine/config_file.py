@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from absl import flags
-from ml_collections import ConfigDict, FieldReference, config_flags
+from ml_collections import ConfigDict, config_flags
 
-from lnrepro.checks import MAY_BE_NONE, is_path, local_path
-from lnrepro.config import base, fields, no_field
+from lnrepro.checks import is_path, local_path
+from lnrepro.config import FIELDS, flat, no_field
 from lnrepro.errors import UserError
 
 
@@ -43,45 +43,23 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     file, _, variant = config.partition(":")
     module = load_module(file)
     found = _get_config(module, file, variant)
-    known, last = fields(found), {}
-    optional = {*_optional(found), *MAY_BE_NONE}
+    known, last = flat(found), {}
     for flag in overrides:
         name, _, value = flag.partition("=")
         field = re.sub(r"^--?(no)?config\.", "", name)
         if field not in known:
             raise UserError(f"{file}: {no_field(field, known)}")
-        if value == "None" and field not in optional:
-            # JAX is imported here, and mistakes in other flags are reported before.
-            from lnrepro.engine import experiment
-
-            # Others may be None where the data fills them.
-            if field not in experiment.size_fields(found):
-                raise UserError(
-                    f"config.{field} = None: a value is needed, such as "
-                    f"{known[field]!r}"
-                )
         last[field] = flag, value
     set_to = [flag for flag, value in last.values() if value != "None"]
     parsed = _override(found, set_to)
     for field, (_, value) in last.items():
         if value == "None":
             parsed.update_from_flattened_dict({field: None})
-    for field, value in fields(parsed).items():
+    for field, value in flat(parsed).items():
         if isinstance(value, str) and is_path(value):
             path = str(local_path(value, f"config.{field}"))
             parsed.update_from_flattened_dict({field: path})
     return parsed
-
-
-def _optional(config: ConfigDict, prefix: str = "") -> set[str]:
-    """Return the fields that may be None: those declared as placeholders."""
-    found = set()
-    for name, value in config.items(preserve_field_references=True):
-        if isinstance(value, ConfigDict):
-            found |= _optional(value, f"{prefix}{name}.")
-        elif value is None or isinstance(value, FieldReference):
-            found.add(prefix + name)
-    return found
 
 
 def load_module(file: str) -> ModuleType:
@@ -119,10 +97,11 @@ def _get_config(module, file, variant):
         raise UserError(f"{file}: {' '.join(str(e).split())}") from None
     except Exception as e:
         raise UserError(_failure(file, e)) from None
-    if not isinstance(found, ConfigDict) or not set(base("")) <= set(found):
+    needed = {name.partition(".")[0] for name in FIELDS}
+    if not isinstance(found, ConfigDict) or not needed <= set(found):
         raise UserError(
-            f"{file}: get_config must return a config that starts from "
-            "lnrepro.config.base, as that of lnrepro.config.variants does"
+            f"{file}: get_config must return a config with all fields of "
+            "lnrepro.config.FIELDS, as that of lnrepro.config.variants has"
         )
     return found
 

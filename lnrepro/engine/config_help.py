@@ -1,6 +1,6 @@
 """The text of --help about the variants and fields of a config file."""
 
-from lnrepro.config import HELP, fields
+from lnrepro.config import FIELDS, flat
 from lnrepro.engine import config_file
 
 # Longer values are cut.
@@ -27,14 +27,15 @@ def text(config: str) -> str:
             named = f"--name {name}" if name else "(default)"
             lines.append(f"  {named}: {len(runs)} runs")
     lines += ["", f"fields, with the values of {config}:"]
-    meanings = HELP | getattr(module, "HELP", {})
-    for name, value in fields(config_file.read(config)).items():
+    known = FIELDS | getattr(module, "FIELDS", {})
+    for name, value in flat(config_file.read(config)).items():
         shown = str(value)
         if len(shown) > WIDTH:
             shown = f"{shown[: WIDTH - 3]}..."
         # What the field means, or else the group that it is in.
-        known = name
-        while known and known not in meanings:
-            known = known.rpartition(".")[0]
-        lines += [f"  --config.{name}={shown}", f"      {meanings.get(known, '')}"]
+        described = name
+        while described and described not in known:
+            described = described.rpartition(".")[0]
+        meaning = known[described].help if described else ""
+        lines += [f"  --config.{name}={shown}", f"      {meaning}"]
     return "\n".join(lines)

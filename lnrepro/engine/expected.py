@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from lnrepro.engine import config_file, experiment, workdir
+from lnrepro.engine import config_file, run_config, workdir
 from lnrepro.errors import RunError, UserError
 
 
@@ -27,7 +27,7 @@ def check(config: ConfigDict, file: str, folder: pathlib.Path) -> str:
     expected = getattr(config_file.load_module(name), "EXPECTED", None)
     if variant or expected is None:
         raise UserError(f"--check: nothing is expected of {file}; give a default")
-    workdir.check_run(folder, experiment.fill_sizes(config))
+    workdir.check_run(folder, run_config.resolved(config))
     value = (workdir.read_results(folder) or {}).get(expected.metric)
     if value is None:
         raise UserError(

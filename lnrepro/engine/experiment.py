@@ -5,15 +5,17 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.checks import AT_LEAST_1, Size, check_range, check_sizes
+from lnrepro import config as configs
+from lnrepro.checks import Size, check_sizes
 from lnrepro.errors import UserError
+from lnrepro.fields import COUNT, Field
 
 # {"params": pytree, and other collections such as "batch_stats"}
 Vars = Mapping[str, Any]
@@ -149,13 +151,8 @@ class SizedModule(ExperimentModule, Protocol):
     """A module of an experiment whose data determines fields of its config."""
 
     @property
-    def SIZES(self) -> Sequence[str]:
-        """Dotted names of these fields, which may be None."""
-        ...
-
-    @property
     def sizes(self) -> Callable[[ConfigDict], Mapping[str, Size]]:
-        """(config) -> what the data set says about fields, those of SIZES and more."""
+        """(config) -> what the data set says about fields that are `from_data`."""
         ...
 
 
@@ -186,7 +183,7 @@ def load(config: ConfigDict) -> Experiment:
     Raises:
       UserError: there is no such module, or it has no `make`.
     """
-    return _module(config).make(config)
+    return _module(config.experiment).make(config)
 
 
 def load_uses(config: ConfigDict) -> UseModule | None:
@@ -198,7 +195,7 @@ def load_uses(config: ConfigDict) -> UseModule | None:
     Raises:
       UserError: there is no module of this experiment.
     """
-    _module(config)
+    _module(config.experiment)
     name = f"{config.experiment}.use"
     try:
         return cast(UseModule, importlib.import_module(name))
@@ -208,25 +205,33 @@ def load_uses(config: ConfigDict) -> UseModule | None:
         return None
 
 
-def size_fields(config: ConfigDict) -> Sequence[str]:
-    """Return the fields of a config that the data set determines."""
-    module = _module(config)
-    return module.SIZES if isinstance(module, SizedModule) else ()
+def fields(name: str) -> dict[str, Field]:
+    """Return the fields of all configs, and those of an experiment.
+
+    Args:
+      name: dotted name of its module, which describes its own fields in FIELDS.
+    """
+    return {**configs.FIELDS, **getattr(_module(name), "FIELDS", {})}
 
 
 def fill_sizes(config: ConfigDict) -> ConfigDict:
     """Replace the sizes that are None by what the data set says.
 
-    The module of the experiment names the sizes in SIZES, and has `sizes(config)`. The
-    data is touched only if one of them is None.
+    These are the fields that are `from_data`. The module of the experiment has
+    `sizes(config)`. The data is touched only if one of them is None.
 
     Raises:
       UserError: the data set is missing.
     """
-    module = _module(config)
+    module = _module(config.experiment)
     if not isinstance(module, SizedModule):
         return config
-    unset = [name for name in module.SIZES if attrgetter(name)(config) is None]
+    known = fields(config.experiment)
+    unset = [
+        name
+        for name, value in configs.flat(config).items()
+        if value is None and name in known and known[name].from_data
+    ]
     # The config states all sizes mostly, and then the data is opened once, by the
     # checks.
     sizes = module.sizes(config) if unset else {}
@@ -244,15 +249,14 @@ def check_data_sizes(config: ConfigDict) -> None:
     Raises:
       UserError: some do not fit, which are named; or the data set is missing.
     """
-    module = _module(config)
+    module = _module(config.experiment)
     if isinstance(module, SizedModule):
         check_sizes(config, module.sizes(config))
 
 
-def _module(config: ConfigDict) -> ExperimentModule:
-    """Import the module of the experiment."""
-    name = str(config.experiment)
-    if not re.fullmatch(r"\w+(\.\w+)*", name):
+def _module(name: str) -> ExperimentModule:
+    """Import the module of an experiment."""
+    if not re.fullmatch(r"\w+(\.\w+)*", str(name)):
         raise UserError(
             f"config.experiment = {name!r}: give the dotted name of a module, such as "
             "experiments.mnist"
@@ -281,8 +285,9 @@ def steps_per_epoch(config: ConfigDict) -> int:
       UserError: a batch size that does not fit the training set.
     """
     size, examples = config.batch_size, config.data.train_examples
-    check_range("batch_size", size)
-    check_range("data.train_examples", examples)
+    for name, value in (("batch_size", size), ("data.train_examples", examples)):
+        if value not in COUNT:
+            raise UserError(f"config.{name} = {value}: {COUNT}")
     if size > examples:
         raise UserError(
             f"config.batch_size = {size} is larger than config.data.train_examples = "
@@ -299,12 +304,14 @@ def total_steps(config: ConfigDict) -> int:
     """
     steps = config.steps
     if steps is None:
-        # Rounded up, so that the last epoch is not cut short.
-        steps = math.ceil((config.epochs or 0) * steps_per_epoch(config))
-    if not AT_LEAST_1.holds(steps):
+        # Rounded up, so that the last epoch is not cut short. The number is that which
+        # the config states: 1.1 in binary is a little more.
+        epochs = Fraction(str(config.epochs or 0))
+        steps = math.ceil(epochs * steps_per_epoch(config))
+    if steps not in COUNT:
         raise UserError(
             f"config.steps = {config.steps} and config.epochs = {config.epochs} give "
-            f"{steps} steps: {AT_LEAST_1.words}"
+            f"{steps} steps: {COUNT}"
         )
     return steps
 
@@ -410,7 +417,7 @@ def names_in(curves: Any) -> list[str]:
     """Return the metrics that `config.curves` names.
 
     Raises:
-      UserError: it does not have the form that `lnrepro.config.HELP` describes.
+      UserError: it does not have the form that `lnrepro.config.FIELDS` describes.
     """
     names = []
     for panel in curves:

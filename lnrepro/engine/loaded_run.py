@@ -14,8 +14,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict
-
 from lnrepro.checks import local_path
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import export, json_files, metrics, run_config, workdir
@@ -52,9 +50,7 @@ class LoadedRun:
         """Convert the config; see `load`."""
         self.folder = folder
         self.about = about
-        self.config = ConfigDict(
-            _with_tuples(run_config.with_new_names(about["config"]))
-        )
+        self.config = run_config.from_json(about["config"])
         self._checkpoint = checkpoint
 
     if TYPE_CHECKING:
@@ -227,12 +223,3 @@ def load(folder: pathlib.Path) -> LoadedRun:
             "run, or give another directory"
         )
     return LoadedRun(folder, about)
-
-
-def _with_tuples(value):
-    """Turn JSON's lists back into the tuples that they were in the config."""
-    if isinstance(value, dict):
-        return {name: _with_tuples(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return tuple(_with_tuples(inner) for inner in value)
-    return value

@@ -5,8 +5,6 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_choice
-
 
 def scale_by_kiros_adam(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
@@ -85,7 +83,7 @@ CLIPS = {
     "per_tensor": clip_each_tensor,
     "attentive_reader": clip_squared,
 }
-DECAYS = {None: None, "cosine": optax.cosine_decay_schedule}
+DECAYS = {"cosine": optax.cosine_decay_schedule}
 
 
 def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
@@ -97,15 +95,9 @@ def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
         learning_rate (1 + cos(pi t / steps)) / 2.
 
     Args:
-      config: the config; see `lnrepro.config.adam`.
+      config: the config; see `lnrepro.config.FIELDS`.
       steps: number of steps of the whole run.
-
-    Raises:
-      UserError: an unknown name, clip_mode or decay.
     """
-    check_choice(config, "optimizer.name", SCALINGS)
-    check_choice(config, "optimizer.clip_mode", CLIPS)
-    check_choice(config, "optimizer.decay", DECAYS)
     own = config.optimizer
     # Clipping comes first, so that the moments see the clipped gradients.
     chain = []

@@ -10,7 +10,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import optional
-from lnrepro.checks import check_ranges
 from lnrepro.engine import (
     artifacts,
     distribute,
@@ -63,13 +62,11 @@ class Run:
         Raises:
           UserError: a config that cannot run.
         """
-        check_ranges(config)
-        config = experiment.fill_sizes(config)
+        config = run_config.resolved(config)
         about = workdir.read_about(folder)
-        there = run_config.with_new_names(about["config"]) if about else {}
+        there = about["config"] if about else {}
         kernels = there.get("kernels"), config.kernels
         if kernels == run_config.WITHOUT_KERNELS:
-            config = config.copy_and_resolve_references()
             config.kernels = "off"
         self.config, self.folder = config, folder
         self.total_steps = experiment.total_steps(config)
@@ -93,13 +90,11 @@ class Run:
 
     @property
     def fixed(self) -> list[str]:
-        """The fields of `run_config.FREE` that change numbers of this run."""
+        """Fields that may change when other runs go on, and not when this one does."""
         found = []
-        if not self.experiment.evaluates_alone:
-            found.append("config.eval_batch_size")
-        # A call that is cut at a save is another program, which may round differently.
-        if self.config.steps_per_call > 1:
-            found.append("config.save_every")
+        for name, field in experiment.fields(self.config.experiment).items():
+            if callable(field.may_change) and not field.may_change(self):
+                found.append(f"config.{name}")
         return found
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Comparison of configs, in which a run and its checkpoints are known again."""
+"""The config that is trained, and the comparison in which a run is known again."""
 
 import json
 import pathlib
@@ -8,41 +8,64 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from lnrepro import config as configs
+from lnrepro import fields
+from lnrepro.engine import experiment
 from lnrepro.errors import UserError
 
-# Fields that change nothing of what is trained. `Run.fixed` names those that do in a
-# run.
-FREE = (
-    "config.curves",
-    "config.data.dir",
-    "config.eval_batch_size",
-    "config.save_every",
-)
 # `config.kernels` of a run there, and now: it goes on without kernels.
 WITHOUT_KERNELS = ("off", "auto")
 
 
+def resolved(config: ConfigDict) -> ConfigDict:
+    """Return the config that is trained: as its config.json has it, with all sizes.
+
+    The data is touched only where the config leaves a size open.
+
+    Raises:
+      UserError: a field may not have its value, or a config.json does not keep it.
+    """
+    read_back = from_json(as_json(config))
+    known = experiment.fields(read_back.experiment)
+    fields.check(configs.flat(read_back), known)
+    return experiment.fill_sizes(read_back)
+
+
 def as_json(config: ConfigDict) -> dict[str, Any]:
-    """Return the resolved config as JSON values; tuples become lists."""
-    # Values are compared with those of a config.json, which has lists for tuples.
-    return json.loads(json.dumps(config.to_dict()))
+    """Return a config as JSON values; tuples become lists.
+
+    Raises:
+      UserError: a value is read back as another one, or not at all.
+    """
+    values = config.to_dict()
+    # A text stands for what JSON cannot hold, and differs from it.
+    text = json.dumps(values, default=repr, skipkeys=True)
+    read_back = json.loads(text, parse_constant=str)
+    for field, value, _ in differences(values, read_back, "config"):
+        raise UserError(
+            f"{field} = {value!r}: a config.json does not keep it; give numbers that "
+            "are finite, texts, True, False, None, or tuples and dicts of them"
+        )
+    return read_back
 
 
-# Fields of kept records that have another name now: {old: (new, {old value: new})}.
-_RENAMED = {"pallas": ("kernels", {True: "on", None: "auto", False: "off"})}
+def from_json(values: Mapping[str, Any]) -> ConfigDict:
+    """Return the config of JSON values, locked; lists become tuples."""
+    return ConfigDict(_with_tuples(values)).lock()
 
 
-def with_new_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recorded config with the names that its fields have now."""
-    changed = dict(config)
-    for old, (new, values) in _RENAMED.items():
-        if old in changed:
-            changed[new] = values[changed.pop(old)]
-    return changed
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_tuples(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return tuple(_with_tuples(inner) for inner in value)
+    return value
 
 
 def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield (field, value in a, value in b) where JSON values differ.
+    """Yield (field, value in a, value in b) where values differ, or their types.
+
+    A tuple is equal to a list of the same entries.
 
     Args:
       a: one of them.
@@ -50,10 +73,12 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
       at: name of the values, which stands before those of their fields.
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for name in sorted({*a, *b}):
+        for name in sorted({*a, *b}, key=str):
             field = f"{at}.{name}" if at else name
             yield from differences(a.get(name), b.get(name), field)
-    elif a != b:
+    # Where a value is equal to one of another type, such as 1 and True, their texts
+    # differ.
+    elif repr(_with_tuples(a)) != repr(_with_tuples(b)):
         yield at, a, b
 
 
@@ -66,28 +91,30 @@ def check_same(
 ) -> None:
     """Check that a run directory or a checkpoint belongs to a run.
 
-    FREE fields may differ, and the evaluations that run at the end alone: a mistake
-    there would be known after all of the training.
+    Fields that are described so may differ, and the evaluations that run at the end
+    alone: a mistake there would be known after all of the training.
 
     Args:
       what: what is said of one that does not, such as "X holds another run".
       there: its "config", as JSON values, and other values.
       now: those of the run that are compared.
       remedy: what to do.
-      fixed: fields of FREE that may not differ.
+      fixed: fields that may differ in other runs, and not in this one.
 
     Raises:
       UserError: they differ; all fields are named.
     """
     found = []
-    if "config" in there:
-        there = {**there, "config": with_new_names(there["config"])}
+    free = set()
+    if "config" in now:
+        known = experiment.fields(now["config"]["experiment"])
+        free = {f"config.{name}" for name, field in known.items() if field.may_change}
     for field, a, b in differences({name: there.get(name) for name in now}, now):
         if field == "config.kernels" and (a, b) == WITHOUT_KERNELS:
             continue
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end
-        if not is_end and (field not in FREE or field in fixed):
+        if not is_end and (field not in free or field in fixed):
             found.append(f"{field}: {a!r} there, {b!r} now")
     if found:
         raise UserError(f"{what} ({'; '.join(found)}); {remedy}")

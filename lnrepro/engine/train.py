@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro.config import fields
+from lnrepro.config import flat
 from lnrepro.engine import (
     artifacts,
     experiment,
@@ -125,7 +125,7 @@ def _none_named(config: ConfigDict) -> Iterator[None]:
     except TypeError as e:
         if "NoneType" not in str(e):
             raise
-        empty = [name for name, value in fields(config).items() if value is None]
+        empty = [name for name, value in flat(config).items() if value is None]
         raise UserError(
             f"one of these fields is None where a number is needed "
             f"({', '.join(empty)}): {' '.join(str(e).split())}"

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lnrepro import data
-from lnrepro.engine import config_file, experiment, workdir
+from lnrepro.config import choose
+from lnrepro.engine import config_file, run_config, workdir
 from lnrepro.errors import UserError
 from scripts.sweeps import child
 
@@ -95,7 +96,7 @@ def plan(
             raise UserError(f"--config.{min(twice)}: the sweep varies it")
         settings = sorted((varied | common).items())
         flags = [f"--config.{field}={value}" for field, value in settings]
-        resolved = experiment.fill_sizes(config_file.read(config, flags))
+        resolved = run_config.resolved(config_file.read(config, flags))
         where = folder / _label(varied)
         workdir.check_run(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
@@ -103,11 +104,11 @@ def plan(
         runs.append(PlannedRun(where.name, where, tuple(command), _sets(resolved)))
     names = [run.id for run in runs]
     if not runs:
-        raise UserError(f"{file}: its sweep() has no runs")
+        raise UserError(f"{file}: the sweep has no runs")
     # A folder has the name of its run.
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(
-            f"{file}: several runs of its sweep() are called {twice[0]!a}; let their "
+            f"{file}: several runs of the sweep are called {twice[0]!a}; let their "
             "values differ in more than spaces"
         )
     return runs
@@ -161,25 +162,19 @@ def _common(flags) -> dict[str, str]:
 
 
 def _sweep(file, name) -> list[Mapping[str, Any]]:
-    """Return what `sweep(name)` of the config returns."""
-    module = config_file.load_module(file)
-    if not hasattr(module, "sweep"):
-        raise UserError(
-            f"{file} has no sweep(); write one that returns a list of overrides: "
-            "{'norm': 'layer', 'seed': 1}"
-        )
+    """Return the overrides of a sweep of a config file."""
+    sweeps = getattr(config_file.load_module(file), "SWEEPS", None)
     try:
-        runs = module.sweep(name)
         return [
-            {field: _plain(value) for field, value in run.items()} for run in list(runs)
+            {field: _plain(value) for field, value in run.items()}
+            for run in choose("sweep", sweeps, name)
         ]
     except ValueError as e:
         raise UserError(f"{file}: {e}") from None
-    # It is code of the user's.
-    except Exception as e:
+    except (AttributeError, TypeError):
         raise UserError(
-            f"{file}: sweep({name!r}) returned no list of overrides, such as "
-            f"[{{'norm': 'layer', 'seed': 1}}]: {type(e).__name__}: {e}"
+            f"{file} has no SWEEPS, or none of the form {{name: [overrides, ...]}}; "
+            "write SWEEPS = {'': [{'norm': 'layer', 'seed': 1}]}"
         ) from None
 
 

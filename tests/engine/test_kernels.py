@@ -5,10 +5,9 @@ import re
 import types
 
 import jax
-import pytest
 
 from lnrepro import functional
-from lnrepro.config import base
+from lnrepro.config import FIELDS
 from lnrepro.engine import (
     distribute,
     kernels,
@@ -37,25 +36,13 @@ def test_a_kernel_of_a_tpu_is_for_one_device_of_a_program(monkeypatch):
 
 
 def test_configs_have_the_default_of_scans():
-    assert base("lnrepro").kernels == functional.ScanOptions().kernels
+    assert FIELDS["kernels"].default == functional.ScanOptions().kernels
 
 
 def test_there_is_no_kernel_for_cpus():
     with refused("needs a TPU or a GPU"):
         distribute.check_kernels("on", "jit")
     distribute.check_kernels("auto", "jit")
-
-
-@pytest.mark.parametrize("old", [{"pallas": None}, {"kernels": "auto"}])
-def test_records_with_the_old_name_stay_readable(old):
-    there = {"config": {"seed": 0} | old}
-    now = {"config": {"seed": 0, "kernels": "auto"}}
-    run_config.check_same("it", there, now, "no remedy")
-    assert run_config.with_new_names(there["config"]) == now["config"]
-    for other in ("off", "on"):
-        with refused(f"config.kernels: 'auto' there, {other!r} now"):
-            other_config = {"config": {"seed": 0, "kernels": other}}
-            run_config.check_same("it", there, other_config, "no remedy")
 
 
 def test_a_run_without_kernels_goes_on_without_them(tmp_path):
@@ -67,6 +54,11 @@ def test_a_run_without_kernels_goes_on_without_them(tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(about))
         assert run.Run(config, tmp_path).config.kernels == now
         run_config.check_same("it", about, {"config": run_config.as_json(config)}, "")
+    for other in ("off", "on"):
+        config.kernels = other
+        with refused(f"config.kernels: 'auto' there, {other!r} now"):
+            own = {"config": run_config.as_json(config)}
+            run_config.check_same("it", about, own, "no remedy")
 
 
 CELL = functional.SimpleCell(2, "none")

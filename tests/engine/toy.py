@@ -13,34 +13,32 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, base, update
+from lnrepro.config import variants
 from lnrepro.engine import evaluation
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.experiment import Eval, Evaluation, Experiment
 from lnrepro.engine.run import Run
+from lnrepro.fields import Field
 
-# The batch whose loss is NaN, and the seconds that each batch takes.
-OWN = {"nan_at": -1, "seconds": 0.0}
+FIELDS = {
+    "nan_at": Field(-1, "the batch whose loss is NaN"),
+    "seconds": Field(0.0, "seconds that each batch takes"),
+}
 
 
-def get_config(variant: str = "") -> ConfigDict:
-    config = base("tests.engine.toy", OWN)
-    update(
-        config,
-        {
-            "norm": "none",
-            "batch_size": 8,
-            "epochs": 3.0,
-            "data": {"name": "digits", "train_examples": 80},
-            "optimizer": adam(1e-2),
-            "log_every": 4,
-            "save_every": 5,
-            "evals": {"test": "epoch", "picture": "end"},
-            "best": {"metric": "test/error", "mode": "min"},
-            "curves": (("loss", ("train/loss", "test/error"), "log"),),
-        },
-    )
-    return config
+SETTINGS = {
+    "norm": "none",
+    "batch_size": 8,
+    "epochs": 3.0,
+    "data": {"name": "digits", "train_examples": 80},
+    "optimizer": {"learning_rate": 1e-2},
+    "log_every": 4,
+    "save_every": 5,
+    "evals": {"test": "epoch", "picture": "end"},
+    "best": {"metric": "test/error", "mode": "min"},
+    "curves": (("loss", ("train/loss", "test/error"), "log"),),
+}
+get_config = variants("tests.engine.toy", {"": (SETTINGS,)}, FIELDS)
 
 
 def make(config: ConfigDict) -> Experiment:

@@ -6,7 +6,8 @@ import numpy as np
 
 from configs import convnet as configs
 from experiments.convnet import evaluate, pictures
-from experiments.convnet.model import NORMS, ConvNet
+from experiments.convnet.fields import FIELDS
+from experiments.convnet.model import ConvNet
 from lnrepro import theory
 
 
@@ -24,7 +25,7 @@ def images(seed=0, cases=6):
 
 def test_logits_keep_what_the_norm_promises():
     """Table 1 for the first kernel. Layer norm over positions loses re-centring."""
-    for norm in NORMS:
+    for norm in FIELDS["norm"].allowed:
         c = config(**{"norm": norm, "layer_norm.eps": 0.0, "batch_norm.eps": 0.0})
         net = ConvNet(c)
         vars = net.init(jax.random.key(0), images(), False)

@@ -6,7 +6,6 @@ sequences are empty. A NaN in an input must reach the loss, because the trainer 
 the loss.
 """
 
-import importlib
 import itertools
 
 import jax
@@ -45,10 +44,7 @@ SLOW = [name for name in INPUTS if name not in QUICK]
 
 
 def norms_of(name):
-    module = importlib.import_module(f"experiments.{name}")
-    if not hasattr(module, "NORMS"):
-        module = importlib.import_module(f"experiments.{name}.model")
-    return module.NORMS
+    return experiment.fields(f"experiments.{name}")["norm"].allowed
 
 
 def opened(name, norm):

@@ -198,8 +198,9 @@ def test_own_captions_of_any_number_and_features_of_any_size(tmp_path):
     config = config_file.get_config("smoke")
     config.data.update({"name": "own", "dir": str(tmp_path)})
     config.batch_size = 8
-    for field in data.SIZES:
-        config.update_from_flattened_dict({field: None})
+    for name, field in experiment.fields("experiments.order_embeddings").items():
+        if field.from_data:
+            config.update_from_flattened_dict({name: None})
     config = experiment.fill_sizes(config)
     assert config.model.features == 12
     assert config.evaluation.fold == 10

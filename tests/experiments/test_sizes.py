@@ -1,6 +1,7 @@
 """Numbers of parameters of the paper's networks, and configs that are refused."""
 
 import importlib
+import pathlib
 import re
 
 import jax
@@ -9,9 +10,9 @@ import pytest
 
 from experiments import classification
 from lnrepro import data
-from lnrepro.config import HELP, fields
 from lnrepro.data.reader import Content, Reader
 from lnrepro.engine import config_file, experiment, train
+from lnrepro.engine.run import Run
 from lnrepro.errors import DataError
 from tests.refused import refused
 from tests.runs import ROOT
@@ -78,7 +79,16 @@ def test_number_of_parameters_of_the_parts():
 
 # The field that the message names comes first.
 WRONG = {
-    "mnist": [{"norm": "weight"}, {"model.hidden": (0,)}],
+    "mnist": [
+        {"norm": "weight"},
+        {"model.hidden": (0,)},
+        {"model.hidden": (32.0,)},
+        {"model.hidden": (True,)},
+        {"batch_norm.momentum": 2.0},
+        {"batch_norm.eps": 1e-60},
+        {"layer_norm.eps": 1e39},
+        {"optimizer.b2": 1 - 1e-9},
+    ],
     "sequential_mnist": [{"norm": "batch"}],
     "convnet": [
         {"norm": "group"},
@@ -114,10 +124,23 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
+def test_every_field_of_an_experiment_refuses_what_it_cannot_be(name):
+    known = experiment.fields(f"experiments.{name}")
+    for field in known.values():
+        assert field.default is None or field.allows(field.default)
+        for value in (float("nan"), float("inf"), b"x", 10**40, -(10**40)):
+            assert not field.allows(value), (field.help, value)
+    for field in importlib.import_module(f"experiments.{name}.fields").FIELDS.values():
+        # Text and truth values need no range: no other type is allowed.
+        assert field.allowed is not None or field.kind in (bool, str), field.help
+        assert not field.allows((0.5,))
+
+
+@pytest.mark.parametrize("name", WRONG)
 def test_a_field_that_is_wrong_is_named(name):
     for changes in WRONG[name]:
         with refused(f"config.{next(iter(changes))} = "):
-            experiment.load(config_of(name, "smoke", **changes))
+            Run(config_of(name, "smoke", **changes), pathlib.Path())
 
 
 OTHER_DATA = {
@@ -189,22 +212,16 @@ def test_classes_are_counted_in_all_splits(tmp_path):
     assert sizes["model.classes"].value == 4
 
 
-def path_fields(config, help_of_config):
+def path_fields(known):
     """The fields that name a file or a folder."""
-    meanings = HELP | help_of_config
-    return [
-        field
-        for field in fields(config)
-        if re.match("(file|folder) ", meanings.get(field, ""))
-    ]
+    return [name for name in known if re.match("(file|folder) ", known[name].help)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_path_is_known_before_anything_is_written(name, data_dir, tmp_path):
     (tmp_path / "file").write_text("a file")
-    meanings = importlib.import_module(f"configs.{name}").HELP
-    found = path_fields(config_of(name, "smoke"), meanings)
+    found = path_fields(experiment.fields(f"experiments.{name}"))
     assert ("encoding.word2vec" in found) == (name == "skip_thoughts")
     for field in found:
         changes = {"data.dir": data_dir, field: str(tmp_path / "file/nothing")}

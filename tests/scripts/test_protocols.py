@@ -23,7 +23,7 @@ def test_runs_of_a_sweep_belong_to_its_protocol_and_both_have_the_same_norms():
         for variant, protocol, sweep in SCALES["small"] + SCALES["smoke"]:
             if name != "mnist" and variant.endswith("_bz4"):
                 continue
-            runs = module.sweep(sweep)
+            runs = module.SWEEPS[sweep]
             assert {fields["seed"] for fields in runs} == set(range(5))
             rates = {run["norm"]: run["optimizer.learning_rate"] for run in runs}
             assert norms.setdefault(variant, rates.keys()) == rates.keys()

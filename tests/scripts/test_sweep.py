@@ -17,7 +17,7 @@ import types
 
 import pytest
 
-from lnrepro.config import fields
+from lnrepro.config import flat
 from lnrepro.engine import config_file
 from scripts import sweep as script
 from scripts.sweeps import child, local, on_ray, on_slurm, planned_runs
@@ -30,7 +30,7 @@ SMOKE = "configs/mnist.py:smoke"
 SWEPT = [
     p.stem
     for p in sorted((ROOT / "configs").glob("*.py"))
-    if "def sweep(" in p.read_text()
+    if "SWEEPS = " in p.read_text()
 ]
 FINISH = "print('trained'); open('results.json', 'w').write('{}')"
 # It saves at SIGTERM, and says when it is ready for that.
@@ -109,9 +109,9 @@ def test_every_sweep_of_every_config_resolves_to_what_it_says(name, monkeypatch)
     for sweep in config.SWEEPS:
         resolved.clear()
         planned = planned_runs.plan(f"configs/{name}.py:smoke", sweep, None, [], [])
-        assert len({r.workdir for r in planned}) == len(config.sweep(sweep))
-        for at_run, overrides in zip(resolved, config.sweep(sweep), strict=True):
-            found = fields(at_run)
+        assert len({r.workdir for r in planned}) == len(config.SWEEPS[sweep])
+        for at_run, overrides in zip(resolved, config.SWEEPS[sweep], strict=True):
+            found = flat(at_run)
             for field, value in overrides.items():
                 assert (found[field], type(found[field])) == (value, type(value))
 
@@ -188,21 +188,21 @@ def test_mistakes_are_one_line_and_start_nothing(tmp_path, argv, says):
 
 
 # Two settings, whose runs would have one folder.
-SPACES = "def sweep(name): return [{'norm': 'la yer'}, {'norm': 'layer'}]"
+SPACES = "SWEEPS = {'': [{'data.name': 'a b'}, {'data.name': 'ab'}]}"
 
 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("", "has no sweep()"),
-        ("def sweep(name): return [{'norn': 'layer'}]", "did you mean 'norm'?"),
-        ("def sweep(name): return [{'seed': 1}, {'seed': 1}]", "are called 'seed=1'"),
-        (SPACES, "several runs of its sweep() are called 'norm=layer'"),
-        ("def sweep(name): return []", "has no runs"),
-        ("def sweep(name): [{'seed': 1}]", "returned no list of overrides"),
-        ("def sweep(): return [{'seed': 1}]", "takes 0 positional arguments"),
-        ("def sweep(name): return ['seed']", "returned no list of overrides"),
-        ("def sweep(name): return 1 / 0", "ZeroDivisionError: division by zero"),
+        ("", "has no SWEEPS"),
+        ("SWEEPS = {'': [{'norn': 'layer'}]}", "did you mean 'norm'?"),
+        ("SWEEPS = {'': [{'batch_size': 0}]}", "config.batch_size = 0: "),
+        ("SWEEPS = {'': [{'seed': 1}, {'seed': 1}]}", "are called 'seed=1'"),
+        (SPACES, "several runs of the sweep are called 'data.name=ab'"),
+        ("SWEEPS = {'': []}", "has no runs"),
+        ("SWEEPS = {'rates': [{'seed': 1}]}", "there is no sweep ''"),
+        ("SWEEPS = [{'seed': 1}]", "SWEEPS = {'': [{'norm': 'layer', 'seed': 1}]}"),
+        ("SWEEPS = {'': ['seed']}", "SWEEPS = {'': [{'norm': 'layer', 'seed': 1}]}"),
     ],
 )
 def test_configs_whose_sweep_is_wrong(tmp_path, body, says):
@@ -218,10 +218,9 @@ def test_a_sweep_may_have_numbers_of_numpy(tmp_path):
         """
 import numpy as np
 from configs.mnist import get_config
-def sweep(name):
-    rate, hidden = np.float64(0.01), np.array([8, 8])
-    own = {"optimizer.learning_rate": rate, "model.hidden": hidden}
-    return [{"seed": np.int64(1)} | own]
+rate, hidden = np.float64(0.01), np.array([8, 8])
+own = {"optimizer.learning_rate": rate, "model.hidden": hidden}
+SWEEPS = {"": [{"seed": np.int64(1)} | own]}
 """
     )
     (run,) = planned_runs.plan(f"{file}:smoke", "", str(tmp_path), [], [])

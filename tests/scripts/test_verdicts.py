@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from lnrepro.config import base
+from lnrepro.config import variants
 from lnrepro.engine import config_file
 from scripts.paper import claims, protocols, rates, tables, verdicts
 from scripts.paper.claims import Claim, Question
@@ -34,7 +34,7 @@ def _rates_of_the_toy(monkeypatch):
 
 def run(norm, seed, curve, rate=0.001, steps=1000, metric="valid/loss", **fields):
     """A run whose curve begins with the values of `curve`, at STEPS."""
-    config = base("experiments.toy")
+    config = variants("experiments.toy", {"": ()})()
     config.update(norm=norm, seed=seed, steps=steps)
     config.model = {"units": fields.pop("units", 8)}
     config.optimizer.update(learning_rate=rate, decay=fields.pop("decay", None))
@@ -282,7 +282,9 @@ def test_tuned_rates_are_the_best_of_the_kept_runs():
             continue
         module = config_file.load_module(f"configs/{claim.experiment}.py")
         variant = "small_bz4" if claim.batch_size == 4 else "small"
-        tuned = {r["norm"]: r["optimizer.learning_rate"] for r in module.sweep(variant)}
+        tuned = {
+            r["norm"]: r["optimizer.learning_rate"] for r in module.SWEEPS[variant]
+        }
         assert ends[0].rate == tuned[norm], key
         compared += 1
     assert compared >= 10

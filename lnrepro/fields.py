@@ -1,0 +1,160 @@
+"""Descriptions of the fields of a config.
+
+A field is described once: its default, its meaning and the values that it may have.
+`lnrepro.config.FIELDS` describes those of all configs, `FIELDS` of an experiment those
+that it adds. Nothing here imports JAX, so that config files are read at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Callable, Container, Mapping
+from typing import Any, NamedTuple
+
+from lnrepro.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """The finite numbers that a field may have.
+
+    Attributes:
+      low: the smallest one.
+      high: the largest one.
+      integer: whether only whole numbers are allowed.
+    """
+
+    low: float
+    high: float
+    integer: bool = False
+
+    def __str__(self) -> str:
+        if self.integer:
+            return f"a whole number from {self.low:,} to {self.high:,} is needed"
+        return f"a number from {self.low:.8g} to {self.high:.8g} is needed"
+
+    def __contains__(self, value: object) -> bool:
+        kind = numbers.Integral if self.integer else numbers.Real
+        is_number = isinstance(value, kind) and not isinstance(value, bool)
+        return is_number and self.low <= value <= self.high
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+    """Lengths to pad to: one or more whole numbers that ascend.
+
+    Attributes:
+      low: the smallest length that is allowed.
+    """
+
+    low: int = 1
+
+    def __str__(self) -> str:
+        return f"give one or more lengths that ascend, each at least {self.low}"
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, tuple) or not value:
+            return False
+        bounds = Bounds(self.low, COUNT.high, integer=True)
+        are_lengths = all(length in bounds for length in value)
+        return are_lengths and list(value) == sorted(set(value))
+
+
+# JAX counts in 32 bits.
+COUNT = Bounds(1, 2**31 - 1, integer=True)
+# NumPy's and JAX's generators take larger seeds only modulo this number.
+SEED = Bounds(0, 2**32 - 1, integer=True)
+# The numbers of float32, in which networks are trained. What lies nearer to 0 than its
+# smallest normal number becomes 0, and what lies nearer to 1 than its precision
+# becomes 1.
+_LARGEST = 2.0**128 - 2.0**104
+NUMBER = Bounds(-_LARGEST, _LARGEST)
+NOT_NEGATIVE = Bounds(0, _LARGEST)
+POSITIVE = Bounds(2.0**-126, _LARGEST)
+BELOW_1 = Bounds(0, 1 - 2.0**-24)
+
+
+class Field(NamedTuple):
+    """A field of a config.
+
+    Attributes:
+      default: its value where a config file states no other one.
+      help: what it means.
+      type: the type of its values; None takes that of the default.
+      allowed: the values that it may have: a tuple of them, or a container whose `str`
+        says what is needed, such as Bounds. Bounds hold for every entry of a tuple.
+        None allows all values of its type.
+      optional: whether it may be None, which means not set. A field whose default is
+        None may be.
+      from_data: whether the data set determines it. It may be None, and then gets what
+        the data says, see `engine.experiment.fill_sizes`.
+      may_change: whether it may differ when a run goes on, or a function that says this
+        of a `Run`.
+    """
+
+    default: Any
+    help: str
+    type: type | None = None
+    allowed: Container[Any] | None = None
+    optional: bool = False
+    from_data: bool = False
+    may_change: bool | Callable[[Any], bool] = False
+
+    @property
+    def kind(self) -> type:
+        """The type of its values."""
+        return self.type or type(self.default)
+
+    @property
+    def may_be_none(self) -> bool:
+        """Whether it may be None."""
+        return self.optional or self.from_data or self.default is None
+
+    @property
+    def words(self) -> str:
+        """The values that it may have, in words."""
+        if isinstance(self.allowed, tuple):
+            return f"choose one of {', '.join(self.allowed)}"
+        return str(
+            self.allowed or f"a value of the type {self.kind.__name__} is needed"
+        )
+
+    def allows(self, value: Any) -> bool:
+        """Whether it may have a value."""
+        if value is None:
+            return self.may_be_none
+        if isinstance(self.allowed, Bounds) and self.kind is tuple:
+            return isinstance(value, tuple) and all(n in self.allowed for n in value)
+        if self.allowed is not None:
+            return value in self.allowed
+        return isinstance(value, self.kind)
+
+
+def check(values: Mapping[str, Any], known: Mapping[str, Field]) -> None:
+    """Check the values of fields.
+
+    Args:
+      values: {dotted name: value}. Those that nobody describes may be anything.
+      known: the descriptions.
+
+    Raises:
+      UserError: a field may not have its value.
+    """
+    for name, value in values.items():
+        if name in known and not known[name].allows(value):
+            field = known[name]
+            raise UserError(f"config.{name} = {value!r}: {field.words} ({field.help})")
+
+
+def check_seed(seed: int) -> None:
+    """Check a seed that is given to a trained network.
+
+    Args:
+      seed: the seed.
+
+    Raises:
+      UserError: JAX would take it modulo 2^32, so that it equals another seed.
+    """
+    if seed not in SEED:
+        raise UserError(f"seed = {seed}: {SEED}")
