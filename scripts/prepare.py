@@ -82,23 +82,20 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
     """
     reader = data.reader_of(name, data_dir)
     place = data.folder_of(name, data_dir)
+    opened = open_folder(place)
+    print(f"{name}  {opened.fingerprint if opened else 'not prepared'}")
     lines = {
         "what": reader.title,
         "source": reader.source,
         "licence": reader.licence,
         "size": reader.size,
+        "prepared": place,
     }
     if reader.embedded:
-        state = "prepares itself at first use"
-        lines["files"] = "none: it is generated, or part of a Python package"
+        lines["files"] = "none: it prepares itself at its first use"
     else:
-        state = "not prepared"
         lines["files"] = f"{', '.join(reader.files)} ({PLAIN_OR_PACKED})"
-        folder = data.raw_folder(name, raw, data_dir)
-        lines["put into"] = f"{folder}  (or another folder, with --raw)"
-    opened = open_folder(place)
-    lines["prepared" if opened else "goes to"] = place
-    print(f"{name}  {opened.fingerprint if opened else state}")
+        lines["put into"] = data.raw_folder(name, raw, data_dir)
     for label, text in lines.items():
         print(f"  {label:9} {text}")
 
