@@ -142,7 +142,7 @@ def _write(
         by_file,
         sizes,
         facts,
-        files=raw.seen.summary(),
+        files=raw.summary(),
     )
     _check_columns(made, reader, raw.folder)
     counts = Counter(sizes) + Counter(content.counts)

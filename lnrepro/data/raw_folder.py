@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import (
     Callable,
     Collection,
-    Hashable,
     Iterable,
     Iterator,
     Mapping,
@@ -37,39 +36,6 @@ def no_progress(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-@dataclasses.dataclass
-class Files:
-    """What was read of a raw folder, and what was left out.
-
-    Attributes:
-      read: the files that were read.
-      left_out: the files that were left out.
-      contents: hashes of the contents of files in folders.
-      copies: number of files that have the content of another one.
-    """
-
-    read: set[str] = dataclasses.field(default_factory=set)
-    left_out: set[str] = dataclasses.field(default_factory=set)
-    contents: set[int] = dataclasses.field(default_factory=set)
-    copies: int = 0
-
-    def count_content(self, content: Hashable) -> None:
-        """Count the content of a file, which is a copy if it was there before."""
-        # Equal hashes of different contents are rarer than damaged disks.
-        self.copies += hash(content) in self.contents
-        self.contents.add(hash(content))
-
-    def summary(self) -> dict[str, Any]:
-        """Return counts of the files, and the first that were left out, as JSON."""
-        counts = {
-            "files read": len(self.read),
-            "copies among them": self.copies,
-            "files left out": len(self.left_out),
-            "such as": sorted(self.left_out)[:NAMED],
-        }
-        return {what: found for what, found in counts.items() if found}
-
-
 @dataclasses.dataclass(frozen=True)
 class RawFolder:
     """The folder with the official files of a set, or with own files of its format.
@@ -81,7 +47,9 @@ class RawFolder:
       official: whether the files must be the official ones. If not, the set gets
         another name (--as), and other files of the same format are accepted.
       progress: called now and then where reading takes long.
-      seen: counts the files.
+      found: names of the files that were read.
+      left_out: names of the other files.
+      contents: hashes of the contents of files that readers choose by their names.
     """
 
     dataset: str
@@ -89,7 +57,9 @@ class RawFolder:
     checksums: Mapping[str, str | None]
     official: bool = True
     progress: Progress = no_progress
-    seen: Files = dataclasses.field(default_factory=Files)
+    found: set[str] = dataclasses.field(default_factory=set)
+    left_out: set[str] = dataclasses.field(default_factory=set)
+    contents: list[int] = dataclasses.field(default_factory=list)
 
     def find(
         self, name: str, suffixes: Sequence[str] = ("", *SUFFIXES)
@@ -98,7 +68,7 @@ class RawFolder:
         for suffix in suffixes:
             path = self.folder / (name + suffix)
             if path.exists():
-                self.seen.read.add(name + suffix)
+                self.found.add(name + suffix)
                 return path
         return None
 
@@ -197,7 +167,8 @@ class RawFolder:
             members = self._members(folder, archives, suffix)
             contents = self._chosen(members, suffix, folder, wanted)
         for name, content in contents:
-            self.seen.count_content(content)
+            # Equal hashes of different contents are rarer than damaged disks.
+            self.contents.append(hash(content))
             yield name, content
 
     def _members(
@@ -212,7 +183,7 @@ class RawFolder:
                 f"{' or '.join(archives)}"
             )
         # Its members are counted.
-        self.seen.read.discard(archive.name)
+        self.found.discard(archive.name)
         for member, content in files.members(archive, suffix):
             # The folder may lie at any depth of the archive.
             _, found, below = f"/{member}".partition(f"/{folder}/")
@@ -243,7 +214,7 @@ class RawFolder:
             place = pathlib.PurePosixPath(folder, path).as_posix()
             name = _name_of(path, suffix)
             if name is None or content is None or not wanted(name):
-                self.seen.left_out.add(place)
+                self.left_out.add(place)
                 continue
             if not name.isprintable():
                 raise DataError(
@@ -256,8 +227,18 @@ class RawFolder:
                     "plain and packed; remove one of them"
                 )
             names.add(name)
-            self.seen.read.add(place)
+            self.found.add(place)
             yield name, content
+
+    def summary(self) -> dict[str, Any]:
+        """Return counts of the files, and the first that were left out, as JSON."""
+        counts = {
+            "files read": len(self.found),
+            "copies among them": len(self.contents) - len(set(self.contents)),
+            "files left out": len(self.left_out),
+            "such as": sorted(self.left_out)[:NAMED],
+        }
+        return {what: count for what, count in counts.items() if count}
 
     def missing(self, what: str) -> DataError:
         """Return an error that says where to get the files."""

@@ -49,7 +49,7 @@ class SetFolder:
       sizes: size of each file in bytes.
       digests: SHA-256 of the facts, and of each file of at most VERIFIED_BYTES; {} for
         sets that were prepared by an older version.
-      files: how many files were read and left out, see `raw_folder.Files.summary`.
+      files: how many files were read and left out, see `RawFolder.summary`.
     """
 
     folder: pathlib.Path

@@ -276,7 +276,7 @@ def test_forms_and_files_that_are_not_used_are_counted(tmp_path):
     write(tmp_path, {"lineStrokes/line.xml": xml(strokes())})
     raw = RawFolder("iam_ondb", tmp_path, {}, official=False)
     IAM_ONDB.read(raw)
-    summary = raw.seen.summary()
+    summary = raw.summary()
     assert summary["files read"] == 17
     left_out = ["ascii/b02.txt", "ascii/b03.txt", "lineStrokes/line.xml"]
     assert summary["such as"] == left_out

@@ -56,7 +56,7 @@ def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Conten
             apart += len(APART.findall(block))
             lines.add(block)
             digest = hash((digest, block))
-        raw.seen.count_content(digest)
+        raw.contents.append(digest)
         if attached > apart:
             raise DataError(
                 f"{name}: {attached:,} lines end with a full stop that is attached to "
