@@ -37,8 +37,8 @@ CANNOT = {
     "test_steps_equal_the_scan[kernel-lstm_batch]": ONE_ROW,
 }
 # The row of test_capability that `scripts/test --all` runs in every form, and the
-# columns of it that run by default, and with a kernel where slow tests run.
-ROW, COLUMNS = "LSTM, layer", ("resets", "jax_export")
+# column of it that runs by default, and with a kernel where slow tests run.
+ROW, COLUMN = "LSTM, layer", "resets"
 
 _last_form = ["cpu"]
 
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(items):
         params = item.callspec.params
         mark = "nightly"
         if params.get("row") == ROW:
-            mark = None if params["column"].__name__ in COLUMNS else "slow"
+            mark = None if params["column"].__name__ == COLUMN else "slow"
             if name == "kernel":
                 mark = "nightly" if mark else "slow"
         if mark is not None:

@@ -25,7 +25,7 @@ from lnrepro.functional import (
     zoneout,
 )
 from tests.functional import programs
-from tests.functional.programs import same, total
+from tests.functional.programs import drawn, same, shapes_of, total
 from tests.precisions import precisions
 
 B, T, D, H = 8, 6, 4, 4
@@ -44,7 +44,7 @@ def loss_of(cell):
 
 
 def init(cell):
-    return cell.init(jax.random.key(0), D, jnp.float64)
+    return drawn(shapes_of(cell, D, jnp.float64)[0])
 
 
 @functools.cache
@@ -79,7 +79,7 @@ FORWARD_MODE = {
 
 def scalar_of(backward):
     cell = SimpleCell(2, "layer")
-    params = cell.init(jax.random.key(0), D, jnp.float64)
+    params = init(cell)
     options = ScanOptions(backward=backward)
 
     def scalar(x):
@@ -102,31 +102,42 @@ def test_a_derivative_and_its_vmap_equal_those_of_autodiff(name):
     def of_both_sequences(backward):
         return jax.vmap(lambda x: derivative(scalar_of(backward), x))(X[:2, :3])
 
-    lean, plain = jax.jit(
-        lambda: [of_both_sequences(b) for b in ("lean", "autodiff")]
-    )()
+    @jax.jit
+    def of_all():
+        one = derivative(scalar_of("lean"), X[1, :3])
+        return one, *map(of_both_sequences, ("lean", "autodiff"))
+
+    one, lean, plain = of_all()
     assert np.abs(plain).max() > 1e-3
     close(lean, plain)
-    one = jax.jit(lambda: derivative(scalar_of("lean"), X[1, :3]))()
-    close(one, lean[1])
+    close(one, np.asarray(lean)[1])
 
 
 @pytest.mark.parametrize("name", FORWARD_MODE)
 def test_forward_mode_needs_autodiff(name):
     derivative, x = FORWARD_MODE[name], X[0, :3]
-    gradient = jax.jit(jax.grad(scalar_of("lean")))(x)
-    expected = gradient if name == "jacfwd" else jnp.vdot(gradient, V)
-    close(jax.jit(lambda: derivative(scalar_of("autodiff"), x))(), expected)
-    for transform in (derivative, lambda f, x: jax.vmap(lambda x: derivative(f, x))(x)):
-        inputs = x if transform is derivative else X[:2, :3]
+
+    @jax.jit
+    def of_both():
+        return derivative(scalar_of("autodiff"), x), jax.grad(scalar_of("lean"))(x)
+
+    found, gradient = of_both()
+    close(found, gradient if name == "jacfwd" else np.vdot(gradient, V))
+
+    def of_lean(x):
+        return derivative(scalar_of("lean"), x)
+
+    for function, inputs in ((of_lean, x), (jax.vmap(of_lean), X[:2, :3])):
         with pytest.raises(TypeError, match="forward-mode"):
-            transform(scalar_of("lean"), inputs)
+            jax.jit(function).lower(inputs)
 
 
-@pytest.mark.parametrize("transform", [jax.checkpoint, lambda loss: loss])
-def test_checkpoint_and_no_jit(transform):
-    gradient = jax.grad(transform(loss_of(LSTM)), (0, 1))
-    close(gradient(init(LSTM), X, LENGTHS), expected(LSTM)[1])
+def test_checkpoint_and_no_jit():
+    for gradient in (
+        jax.jit(jax.grad(jax.checkpoint(loss_of(LSTM)), (0, 1))),
+        jax.grad(loss_of(LSTM), (0, 1)),
+    ):
+        close(gradient(init(LSTM), X, LENGTHS), expected(LSTM)[1])
 
 
 @pytest.mark.slow
@@ -151,6 +162,7 @@ def test_pmap():
     x, lengths = (a.reshape(4, B // 4, *a.shape[1:]) for a in (X, LENGTHS))
     over_devices = jax.pmap(local, axis_name="devices", in_axes=(None, 0, 0))
     gradients = over_devices(init(LSTM), x, lengths)
+    gradients = jax.device_get(gradients)
     close(jax.tree.map(lambda g: g[0], gradients), expected(LSTM)[1][0])
 
 
@@ -245,31 +257,30 @@ def test_features_and_blocks_that_an_explicit_mesh_splits():
 
 
 def test_step_under_an_explicit_mesh():
-    cell, params = LSTM, init(LSTM)
-    carry = cell.initial_carry(params, X[:, 0])
+    params = init(LSTM)
+
+    @jax.jit
+    def first_step(params, x, lengths):
+        x, flags = x[:, 0], {"mask": lengths > 2, "reset": lengths > 4}
+        return step(LSTM, params, LSTM.initial_carry(params, x), x, **flags)
+
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(mesh):
         sharded_params, x, lengths = put(mesh, params, KERNELS)
 
-        @jax.jit
-        def first_step(params, x, mask, reset):
-            x = x[:, 0]
-            carry = cell.initial_carry(params, x)
-            return step(cell, params, carry, x, mask=mask, reset=reset)
-
-        sharded = first_step(sharded_params, x, lengths > 2, lengths > 4)
-    plain = step(cell, params, carry, X[:, 0], mask=LENGTHS > 2, reset=LENGTHS > 4)
-    close(sharded, plain)
+        sharded = first_step(sharded_params, x, lengths)
+    close(sharded, first_step(params, X, LENGTHS))
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "is_quick"),
     [
-        ScanOptions(platform="cpu", save="carries"),
-        ScanOptions(platform="gpu", chunk=4),
+        (ScanOptions(platform="cpu", save="carries"), True),
+        (ScanOptions(platform="gpu", chunk=4), True),
         *[
             pytest.param(
                 ScanOptions(platform=name, save=save, chunk=chunk),
+                False,
                 marks=pytest.mark.nightly,
             )
             for name in ("cpu", "gpu", "tpu")
@@ -278,7 +289,9 @@ def test_step_under_an_explicit_mesh():
         ],
     ],
 )
-def test_products_of_the_gradient_have_the_precision_of_the_forward_pass(options):
+def test_products_of_the_gradient_have_the_precision_of_the_forward_pass(
+    options, is_quick
+):
     """Also where JAX traces the gradient outside of the caller's context."""
     x = programs.X
 
@@ -287,9 +300,10 @@ def test_products_of_the_gradient_have_the_precision_of_the_forward_pass(options
             result = unroll(cell, params, x, memory=programs.MEMORY, options=options)
             return total(result)
 
-    for name, cell in programs.CELLS.items():
-        init = functools.partial(cell.init, features_in=programs.D)
-        params = jax.eval_shape(init, jax.random.key(0))
+    # Each form by default with every second cell.
+    cells = list(programs.CELLS.items())
+    for name, cell in cells[options.platform == "cpu" :: 2 if is_quick else 1]:
+        params, _ = shapes_of(cell)
         gradient = jax.grad(jax.jit(loss, static_argnums=0), (1, 2))
         found = precisions(jax.make_jaxpr(gradient, static_argnums=0)(cell, params, x))
         assert set(found) == {(jax.lax.Precision.HIGHEST,) * 2}, name
