@@ -59,11 +59,16 @@ def error(found, exact):
     return float(np.sqrt(distance / sum(np.sum(b**2) for _, b in pairs)))
 
 
+def fresh(cell, dtype, seed=0):
+    """Fresh parameters, by one program."""
+    init = jax.jit(cell.init, static_argnums=(1, 2))
+    return jax.device_get(init(jax.random.key(seed), H, dtype))
+
+
 def gradient_errors(cell, dtypes, scale=1.0, excess=False, platform=None):
     """{dtype: |g - g64| / |g64| over all parameters} of the narrow gradients."""
-    keys = jax.random.split(jax.random.key(0), 3)
-    params = cell.init(keys[0], H, jnp.float64)
-    x, w = (jax.random.normal(key, (B, T, H), jnp.float64) for key in keys[1:])
+    params = fresh(cell, jnp.float64)
+    x, w = np.random.default_rng(0).standard_normal((2, B, T, H))
 
     @functools.partial(compiled, excess=excess)
     @jax.grad
@@ -71,12 +76,12 @@ def gradient_errors(cell, dtypes, scale=1.0, excess=False, platform=None):
         options = ScanOptions(platform=platform)
         outputs = unroll(cell, params, x, options=options).outputs
         assert outputs.dtype == x.dtype
-        return scale * jnp.sum(outputs.astype(jnp.float32) * w.astype(jnp.float32))
+        return scale * jnp.sum(outputs.astype(jnp.float32) * w.astype(np.float32))
 
     errors = {}
     for dtype in dtypes:
         # Both start from the numbers that the narrow dtype can hold.
-        narrow = jax.tree.map(lambda a, d=dtype: a.astype(d), (params, x))
+        narrow = as_dtype((params, x), jnp.dtype(dtype))
         mine = gradient(*narrow)
         exact = gradient(*as_dtype(narrow, jnp.float64))
         assert {a.dtype for a in mine.values()} == {jnp.dtype(dtype)}
@@ -111,15 +116,15 @@ def test_float16_needs_a_scaled_loss(x64):
 def test_sums_over_time_are_taken_in_float32():
     """The sum of 4096 ones is 256 in bfloat16, where each is added by itself."""
     cell = LSTMCell(1, "none")
-    params = jax.tree.map(jnp.zeros_like, cell.init(jax.random.key(0), 1))
-    arguments = params, jnp.ones((1, 4096, 1))
+    zeros = {"w_x": np.zeros((1, 4)), "w_h": np.zeros((1, 4)), "bias": np.zeros(4)}
+    arguments = as_dtype((zeros, np.ones((1, 4096, 1))), np.float32)
 
     def loss(params, x):
-        return run(cell, params, x).outputs.astype(jnp.float32).sum()
+        return unroll(cell, params, x).outputs.astype(jnp.float32).sum()
 
     gradient = jax.jit(jax.grad(loss))
     narrow = gradient(*as_dtype(arguments, jnp.bfloat16))["bias"]
-    same(narrow.astype(jnp.float32), gradient(*arguments)["bias"], 0.01)
+    same(as_dtype(narrow, np.float32), gradient(*arguments)["bias"], 0.01)
 
 
 # Dtypes of results
@@ -131,24 +136,27 @@ def dtypes_of(tree):
 
 def as_dtype(tree, dtype):
     # By NumPy, which needs no program.
-    return jax.tree.map(lambda a: jnp.asarray(np.asarray(a).astype(dtype)), tree)
+    return jax.tree.map(lambda a: np.asarray(a).astype(dtype), tree)
 
 
 @pytest.mark.parametrize("name", programs.CELLS)
 def test_outputs_are_bfloat16_and_carries_float32(name):
     cell = programs.CELLS[name]
-    arguments = problem(cell)[0], programs.X, programs.MEMORY
-    params, x, memory = as_dtype(arguments, jnp.bfloat16)
-    result = run(cell, params, x, memory=memory)
-    assert result.outputs.dtype == jnp.bfloat16
-    assert dtypes_of(result.carry) == {"float32"}
+    params, carry = problem(cell)
+    wide = params, programs.X, programs.MEMORY
+    narrow = as_dtype(wide, jnp.bfloat16)
     # A narrower carry is taken as it is.
-    narrow = as_dtype(result.carry, jnp.bfloat16)
-    again = run(cell, params, x, memory=memory, initial_carry=narrow)
-    assert dtypes_of(again.carry) == {"float32"}
-    params, x, memory = as_dtype((params, x, memory), jnp.float32)
-    wide = run(cell, params, x, memory=memory).outputs
-    same(result.outputs.astype(jnp.float32), wide, 0.06)
+    for given in (None, carry, as_dtype(carry, jnp.bfloat16)):
+
+        def result_of(params, x, memory, given=given):
+            return unroll(cell, params, x, memory=memory, initial_carry=given)
+
+        result = jax.eval_shape(result_of, *narrow)
+        assert result.outputs.dtype == jnp.bfloat16
+        assert dtypes_of(result.carry) == {"float32"}
+    if name in ("lstm", "attention"):
+        outputs = [run(cell, *a[:2], memory=a[2]).outputs for a in (narrow, wide)]
+        same(as_dtype(outputs[0], np.float32), outputs[1], 0.06)
 
 
 BLOCK = DreamerBlockGRUCell(H, hidden_features=16, input_sizes=(H,), blocks=4)
@@ -177,11 +185,12 @@ THOUSAND = {
 def error_of_a_thousand_steps(name, platform, excess, seed=0):
     """The error of a bfloat16 cell's carry, against float64 from the same numbers."""
     cell, gate, _ = THOUSAND[name]
-    params = cell.init(jax.random.key(seed), H, jnp.bfloat16)
+    params = jax.tree.map(np.copy, fresh(cell, jnp.bfloat16, seed))
     if gate is not None:
         bias, number = gate
-        params[bias] = params[bias].at[number * H : (number + 1) * H].set(-6)
-    x = jax.random.normal(jax.random.key(seed + 1), (4, 1000, H), jnp.bfloat16)
+        params[bias][number * H : (number + 1) * H] = -6
+    x = np.random.default_rng(seed).standard_normal((4, 1000, H))
+    x = as_dtype(x, jnp.bfloat16)
     # Both dtypes draw the same noise.
     noise = cell.sample(jax.random.key(2), x[:, 0]) if name == "dropout" else None
 
@@ -238,18 +247,19 @@ def test_the_wider_of_two_dtypes_is_that_of_the_computation(name):
         return result.outputs.sum(), result
 
     x = programs.X.astype(jnp.bfloat16)
-    (d_params, d_x), result = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(params, x)
+    gradient = jax.grad(loss, (0, 1), has_aux=True)
+    (d_params, d_x), result = jax.eval_shape(gradient, params, x)
     assert dtypes_of((result, d_params)) == {"float32"}
     assert d_x.dtype == jnp.bfloat16
-    narrow = as_dtype(params, jnp.bfloat16)
-    assert run(cell, narrow, programs.X).outputs.dtype == jnp.float32
+    of_narrow = jax.eval_shape(loss, as_dtype(params, jnp.bfloat16), programs.X)
+    assert dtypes_of(of_narrow) == {"float32"}
 
 
 def test_a_float32_carry_serves_inputs_in_float64(x64):
     cell = programs.CELLS["lstm"]
     params, _ = problem(cell)
-    x = programs.X.astype(jnp.float64)
-    carry = cell.initial_carry(params, programs.X[:, 0])
+    x = programs.X.astype(np.float64)
+    carry = jax.jit(cell.initial_carry)(params, programs.X[:, 0])
     same(run(cell, params, x, initial_carry=carry), run(cell, params, x), 0)
     new, _ = programs.one_step(cell, params, carry, x[:, 0])
     assert dtypes_of(new) == {"float64"}
