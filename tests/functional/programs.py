@@ -134,7 +134,9 @@ def drawn(shapes, seed=1):
     rng = np.random.default_rng(seed)
 
     def draw(path, a):
-        name = str(getattr(path[-1], "key", "")) if path else ""
+        # Flax keeps arrays in boxes.
+        names = [""] + [str(part.key) for part in path if hasattr(part, "key")]
+        name = names[-1]
         centre = 1.0 if name.startswith(("gain", "length")) else 0.0
         return (centre + 0.4 * rng.standard_normal(a.shape)).astype(a.dtype)
 

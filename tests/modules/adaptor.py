@@ -1,4 +1,10 @@
-"""The modules of linen and nnx behind one interface, and inputs of their tests."""
+"""The modules of linen and nnx behind one interface, and inputs of their tests.
+
+Parameters are drawn by NumPy, and modules are applied under `jax.jit`: an operation by
+itself is a program to compile. The examples in the docstrings do without.
+"""
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +16,16 @@ from flax import nnx, serialization
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
 from lnrepro.flax_modules import as_drawn
+from tests.covering import covering
+from tests.functional.programs import drawn
 
 B, T, D, H = 4, 6, 3, 4
 RNG = np.random.default_rng(0)
-X = jnp.asarray(RNG.standard_normal((B, T, D)), jnp.float32)
-LENGTHS = jnp.array([6, 0, 3, 5])
-MASK = jnp.arange(T) < jnp.array([[6], [2], [4], [5]])
-RESETS = jnp.arange(T) == jnp.array([[2], [0], [3], [6]])
-MEMORY = jnp.asarray(RNG.standard_normal((B, 2, 5)), jnp.float32)
+X = RNG.standard_normal((B, T, D)).astype(np.float32)
+LENGTHS = np.array([6, 0, 3, 5])
+MASK = np.arange(T) < np.array([[6], [2], [4], [5]])
+RESETS = np.arange(T) == np.array([[2], [0], [3], [6]])
+MEMORY = RNG.standard_normal((B, 2, 5)).astype(np.float32)
 ARGUMENTS = {
     "lengths": {"seq_lengths": LENGTHS},
     "mask": {"mask": MASK},
@@ -32,7 +40,17 @@ KINDS = {
     "simple": ("SimpleRNN", "SimpleCell", functional.SimpleCell),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
-each_arguments = pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+
+
+def jitted(function, *inputs, **arguments):
+    """Call a function under `jax.jit`. Flags, words and None are static."""
+    static = {
+        name: value
+        for name, value in arguments.items()
+        if value is None or isinstance(value, bool | str)
+    }
+    arrays = {name: arguments[name] for name in arguments.keys() - static.keys()}
+    return jax.jit(functools.partial(function, **static))(*inputs, **arrays)
 
 
 class Linen:
@@ -40,20 +58,27 @@ class Linen:
 
     package = linen
 
-    def __init__(self, module, inputs=(X,), params=None, **arguments):
+    def __init__(self, module, inputs=(X,), fresh=False, **arguments):
         self.module = module
-        self.variables = module.init(jax.random.key(0), *inputs, **arguments)
+
+        def init(key):
+            return module.init(key, *inputs, **arguments)
+
+        if fresh:
+            self.variables = jax.jit(init)(jax.random.key(0))
+        else:
+            self.variables = drawn(jax.eval_shape(init, jax.random.key(0)))
         self.is_around = isinstance(module, linen.RNN)
         kept = nn.unbox(self.variables["params"])
         self.params = as_drawn(kept["cell"] if self.is_around else kept)
 
     @classmethod
-    def named(cls, name, **options):
+    def named(cls, name, fresh=False, **options):
         """A module that is named after a kind of cell."""
         module = getattr(linen, name)(H, **options)
         carry = module.initialize_carry(None, (B, D))
         is_cell = isinstance(module, nn.RNNCellBase)
-        return cls(module, (carry, X[:, 0]) if is_cell else (X,))
+        return cls(module, (carry, X[:, 0]) if is_cell else (X,), fresh)
 
     @classmethod
     def rnn(cls, cell, dtype=None, param_dtype=jnp.float32, **options):
@@ -66,8 +91,12 @@ class Linen:
         """RNN of a cell module."""
         return cls(linen.RNN(layer.module, **options))
 
-    def apply(self, *inputs, params=None, key=None, **arguments):
-        params = serialization.to_state_dict(self.params if params is None else params)
+    def apply(self, *inputs, params=None, **arguments):
+        params = self.params if params is None else params
+        return jitted(self._apply, params, *inputs, **arguments)
+
+    def _apply(self, params, *inputs, key=None, **arguments):
+        params = serialization.to_state_dict(params)
         variables = {"params": {"cell": params} if self.is_around else params}
         rngs = None if key is None else {"dropout": key}
         return self.module.apply(variables, *inputs, rngs=rngs, **arguments)
@@ -86,29 +115,42 @@ class Nnx:
 
     package = lnnx
 
-    def __init__(self, module):
+    def __init__(self, make, fresh=False):
+        """`make` takes a seed, and returns the module."""
+        if fresh:
+            module = make(nnx.Rngs(0))
+        else:
+            module = nnx.eval_shape(lambda: make(nnx.Rngs(params=0)))
+            nnx.update(module, drawn(nnx.state(module, nnx.Param)))
         self.module = module
         is_around = isinstance(module, lnnx.RNN)
         self.owner = module.cell if is_around else module
         self.params = self.owner.parameters
 
     @classmethod
-    def named(cls, name, **options):
-        return cls(getattr(lnnx, name)(D, H, rngs=nnx.Rngs(0), **options))
+    def named(cls, name, fresh=False, **options):
+        kind = getattr(lnnx, name)
+        return cls(lambda rngs: kind(D, H, rngs=rngs, **options), fresh)
 
     @classmethod
     def rnn(cls, cell, dtype=None, param_dtype=jnp.float32, **options):
-        cell = lnnx.FunctionalCell(
-            cell, D, dtype=dtype, param_dtype=param_dtype, rngs=nnx.Rngs(params=0)
-        )
-        return cls(lnnx.RNN(cell, **options))
+        def make(rngs):
+            dtypes = {"dtype": dtype, "param_dtype": param_dtype}
+            return lnnx.RNN(
+                lnnx.FunctionalCell(cell, D, rngs=rngs, **dtypes), **options
+            )
+
+        return cls(make)
 
     @classmethod
     def around(cls, layer, **options):
-        return cls(lnnx.RNN(layer.module, **options))
+        return cls(lambda rngs: lnnx.RNN(layer.module, **options), fresh=True)
 
-    def apply(self, *inputs, params=None, key=None, method="__call__", **arguments):
+    def apply(self, *inputs, params=None, **arguments):
         params = self.params if params is None else params
+        return jitted(self._apply, params, *inputs, **arguments)
+
+    def _apply(self, params, *inputs, key=None, method="__call__", **arguments):
         graph, state, rest = nnx.split(self.module, nnx.Param, ...)
         # Both are sorted by names.
         leaves, structure = jax.tree.leaves(params), jax.tree.structure(state)
@@ -125,6 +167,11 @@ class Nnx:
 
 
 PACKAGES = {"linen": Linen, "nnx": Nnx}
+# By default every kind of cell runs in one of both packages. The modules pass all they
+# get to `lnrepro.functional`, whatever the cell is.
+each_kind_once = pytest.mark.parametrize(
+    ("package", "kind"), covering(PACKAGES, KINDS, strength=1)
+)
 each_package = pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
 
 
@@ -142,20 +189,9 @@ def differ(a, b):
     return np.abs(np.asarray(a) - np.asarray(b)).max() > 1e-3
 
 
-def moved(layer):
-    """The layer with parameters away from their starting values."""
-    rng = np.random.default_rng(1)
-
-    def move(a):
-        return a + jnp.asarray(0.2 * rng.standard_normal(a.shape), a.dtype)
-
-    layer.params = jax.tree.map(move, layer.params)
-    return layer
-
-
 def some_carry(layer):
     """A carry that is not the layer's own."""
-    return jax.tree.map(lambda c: c + 0.3, layer.initialize_carry())
+    return jax.tree.map(lambda c: np.asarray(c) + 0.3, layer.initialize_carry())
 
 
 def loss_of(outputs):

@@ -1,26 +1,30 @@
 """Our modules and Flax's: equal numbers without a norm, and one inside the other."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
 from lnrepro import convert, functional, linen
 from lnrepro import nnx as lnnx
+from tests.functional.programs import drawn
 from tests.modules.adaptor import (
     KINDS,
     LENGTHS,
+    PACKAGES,
     B,
     D,
     H,
     T,
     X,
     differ,
-    each_kind,
+    each_kind_once,
     each_package,
     loss_of,
-    moved,
     same,
 )
 
@@ -46,21 +50,24 @@ PLAIN_NNX = [
 def test_linen_equals_flax_without_a_norm(cell, theirs):
     """Except at padding, where outputs are zero and the carry does not change."""
     rnn, module = nn.RNN(theirs(H)), linen.RNN(cell)
-    variables = rnn.init(jax.random.key(0), X)
-    variables = jax.tree.map(lambda a: a + 0.1, variables)
+    variables = drawn(jax.eval_shape(rnn.init, jax.random.key(0), X))
+    full = np.maximum(LENGTHS, 1)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def runs(module, variables):
+        in_lengths = module.apply(variables, X, seq_lengths=full, return_carry=True)
+        directions = [
+            module.apply(variables, X, return_carry=True, **direction)
+            for direction in DIRECTIONS
+        ]
+        return directions, in_lengths
+
     params = convert.load("flax", cell, variables["params"]["cell"])
-    ours = {"params": {"cell": params}}
-    # One program, where an operation by itself would be one each.
-    static = ("return_carry", "reverse", "keep_order")
-    run, run_theirs = (jax.jit(m.apply, static_argnames=static) for m in (module, rnn))
-    for arguments in DIRECTIONS:
-        arguments = arguments | {"return_carry": True}
-        same(run(ours, X, **arguments), run_theirs(variables, X, **arguments))
-    full = LENGTHS.at[1].set(1)
-    carry, y = run_theirs(variables, X, seq_lengths=full, return_carry=True)
-    inside = (jnp.arange(T) < full[:, None])[..., None]
-    output = run(ours, X, seq_lengths=full, return_carry=True)
-    same(output, (carry, jnp.where(inside, y, 0)))
+    directions, in_lengths = runs(module, {"params": {"cell": params}})
+    expected, (carry, y) = runs(rnn, variables)
+    same(directions, expected)
+    inside = (np.arange(T) < full[:, None])[..., None]
+    same(in_lengths, (carry, np.where(inside, y, 0)))
 
 
 @pytest.mark.parametrize(("sequence", "theirs", "library", "ours"), PLAIN_NNX)
@@ -70,45 +77,59 @@ def test_nnx_equals_flax_without_a_norm(sequence, theirs, library, ours):
     params = nnx.to_pure_dict(nnx.state(cell, nnx.Param))
     for name, value in convert.load(library, ours, params).items():
         getattr(module, name)[...] = jnp.asarray(value)
-    for options in DIRECTIONS:
-        expected = nnx.RNN(cell)(X, seq_lengths=LENGTHS, **options)
-        padding = jnp.arange(T)[:, None] >= LENGTHS[:, None, None]
-        y = module(X, seq_lengths=LENGTHS, **options)
-        same(y, jnp.where(padding, 0, expected))
+
+    @nnx.jit
+    def runs(module):
+        return [module(X, seq_lengths=LENGTHS, **options) for options in DIRECTIONS]
+
+    padding = np.arange(T)[:, None] >= LENGTHS[:, None, None]
+    for y, expected in zip(runs(module), runs(nnx.RNN(cell)), strict=True):
+        same(y, np.where(padding, 0, expected))
 
 
-@each_package
-@each_kind
+@each_kind_once
 def test_flax_s_rnn_runs_our_cells(package, kind):
+    package = PACKAGES[package]
     cell = package.named(KINDS[kind][1])
     ours = package.around(cell)
-    for arguments in DIRECTIONS:
-        if package.package is linen:
-            theirs = nn.RNN(cell.module)
-            expected = theirs.apply({"params": {"cell": ours.params}}, X, **arguments)
-        else:
-            expected = nnx.RNN(cell.module)(X, **arguments)
-        same(ours.apply(X, **arguments), expected)
+    found = jax.jit(lambda: [ours.apply(X, **a) for a in DIRECTIONS])()
+    if package.package is linen:
+        rnn, variables = nn.RNN(cell.module), {"params": {"cell": ours.params}}
+        run = jax.jit(lambda v: [rnn.apply(v, X, **a) for a in DIRECTIONS])
+        expected = run(variables)
+    else:
+        run = nnx.jit(lambda rnn: [rnn(X, **a) for a in DIRECTIONS])
+        expected = run(nnx.RNN(cell.module))
+    same(found, expected)
 
 
 def test_flax_s_bidirectional_and_sequential_run_our_modules():
     cells = functional.LSTMCell(H), functional.GRUCell(H)
     both = nn.Bidirectional(linen.LSTM(H), linen.GRU(H))
-    variables = both.init(jax.random.key(0), X)
-    params = variables["params"]["forward_rnn"], variables["params"]["backward_rnn"]
-    y = both.apply(variables, X, seq_lengths=LENGTHS)
-    expected = functional.bidirectional(*cells, params, X, seq_lengths=LENGTHS)
-    same(y, expected.outputs)
-    # It passes keys for the carries too.
-    same(both.apply(variables, X, init_key=jax.random.key(1)), both.apply(variables, X))
-
     deep = nn.Sequential([linen.LSTM(H), linen.RNN(linen.GRUCell(H))])
-    variables = deep.init(jax.random.key(0), X)
-    params = variables["params"]["layers_0"], variables["params"]["layers_1"]["cell"]
-    same(
-        deep.apply(variables, X),
-        functional.unroll(functional.stack(*cells), params, X).outputs,
+    of_both, of_deep = (
+        drawn(jax.eval_shape(module.init, jax.random.key(0), X))
+        for module in (both, deep)
     )
+
+    @jax.jit
+    def found():
+        # Flax passes keys for the carries too.
+        options = ({}, {"seq_lengths": LENGTHS}, {"init_key": jax.random.key(1)})
+        outputs = [both.apply(of_both, X, **how) for how in options]
+        return [*outputs, deep.apply(of_deep, X)]
+
+    @jax.jit
+    def expected():
+        sides, layers = of_both["params"], of_deep["params"]
+        sides = sides["forward_rnn"], sides["backward_rnn"]
+        layers = layers["layers_0"], layers["layers_1"]["cell"]
+        run = functools.partial(functional.bidirectional, *cells, sides, X)
+        whole, padded = run().outputs, run(seq_lengths=LENGTHS).outputs
+        stack = functional.stack(*cells)
+        return [whole, padded, whole, functional.unroll(stack, layers, X).outputs]
+
+    same(found(), expected())
 
 
 @pytest.mark.parametrize("rngs", [True, nnx.Rngs(0), nnx.RngStream(0, tag="carry")])
@@ -116,12 +137,21 @@ def test_flax_s_bidirectional_and_sequential_run_our_nnx_modules(rngs):
     cells = functional.LSTMCell(H), functional.GRUCell(H)
     left = lnnx.LSTM(D, H, rngs=nnx.Rngs(0))
     right = lnnx.RNN(cells[1], in_features=D, rngs=nnx.Rngs(1))
-    y = nnx.Bidirectional(left, right, rngs=rngs)(X, seq_lengths=LENGTHS)
-    params = left.parameters, right.cell.parameters
-    expected = functional.bidirectional(*cells, params, X, seq_lengths=LENGTHS)
-    same(y, expected.outputs)
     upper = lnnx.GRU(H, H, rngs=nnx.Rngs(2))
-    same(nnx.Sequential(left, upper)(X), upper(left(X)))
+
+    @nnx.jit
+    def found(both, deep):
+        return both(X, seq_lengths=LENGTHS), deep(X)
+
+    @nnx.jit
+    def expected(left, right, upper):
+        params = left.parameters, right.cell.parameters
+        sides = functional.bidirectional(*cells, params, X, seq_lengths=LENGTHS)
+        return sides.outputs, upper(left(X))
+
+    both = nnx.Bidirectional(left, right, rngs=rngs)
+    deep = nnx.Sequential(left, upper)
+    same(found(both, deep), expected(left, right, upper))
 
 
 def test_two_directions_and_a_direct_call_may_share_a_cell():
@@ -137,17 +167,20 @@ def test_two_directions_and_a_direct_call_may_share_a_cell():
             parts = [both, step] if sequence_first else [step, both]
             return [part(x) for part in parts]
 
+    cell = functional.GRUCell(H)
+
+    @jax.jit
+    def of_both(params):
+        return functional.bidirectional(cell, cell, (params, params), X).outputs
+
     for sequence_first in (True, False):
-        outputs, variables = Shared().init_with_output(
-            jax.random.key(0), X, sequence_first
-        )
+        run = functools.partial(Shared().init_with_output, x=X)
+        run = jax.jit(functools.partial(run, sequence_first=sequence_first))
+        outputs, variables = jax.device_get(run(jax.random.key(0)))
         assert list(variables["params"]) == ["GRUCell_0"]
         sequence, step = outputs if sequence_first else outputs[::-1]
         same(sequence[:, 0, :H], step)
-        params = variables["params"]["GRUCell_0"]
-        cell = functional.GRUCell(H)
-        expected = functional.bidirectional(cell, cell, (params, params), X)
-        same(sequence, expected.outputs)
+        same(sequence, of_both(variables["params"]["GRUCell_0"]))
 
 
 # What Flax does with modules
@@ -180,10 +213,15 @@ def test_a_variable_of_nnx_as_the_first_carry():
     module = lnnx.LSTM(D, H, rngs=nnx.Rngs(0))
     carry = tuple(nnx.Param(jnp.full((B, H), value)) for value in (0.1, 0.2))
     arrays = tuple(value[...] for value in carry)
-    same(module(X, initial_carry=carry), module(X, initial_carry=arrays), 0)
-    same(module.step(carry, X[:, 0]), module.step(arrays, X[:, 0]), 0)
-    gradient = nnx.grad(lambda carry: module(X, initial_carry=carry).sum())(carry)
-    assert all(jnp.any(leaf != 0) for leaf in jax.tree.leaves(gradient))
+
+    @nnx.jit
+    def run(module, carry):
+        return module(X, initial_carry=carry), module.step(carry, X[:, 0])
+
+    same(run(module, carry), run(module, arrays), 0)
+    loss = nnx.grad(lambda carry: module(X, initial_carry=carry).sum())
+    gradient = nnx.jit(loss)(carry)
+    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient))
 
 
 def test_linen_under_vmap_scan_and_remat():
@@ -194,13 +232,8 @@ def test_linen_under_vmap_scan_and_remat():
         in_axes=None,
         axis_size=2,
     )(H)
-    variables = many.init(jax.random.key(0), X)
-    y = jax.jit(many.apply)(variables, X)
-    for i in range(2):
-        of_one = jax.tree.map(lambda a, i=i: a[i], variables)
-        same(linen.GRU(H).apply(of_one, X), y[i])
-    same(nn.remat(linen.GRU)(H).apply(of_one, X), y[1])
-
+    variables = drawn(jax.eval_shape(many.init, jax.random.key(0), X))
+    each = [jax.tree.map(lambda a, i=i: a[i], variables) for i in range(2)]
     over_time = nn.scan(
         linen.GRUCell,
         variable_broadcast="params",
@@ -208,7 +241,17 @@ def test_linen_under_vmap_scan_and_remat():
         in_axes=1,
         out_axes=1,
     )(H)
-    same(over_time.apply(of_one, jnp.zeros((B, H)), X)[1], y[1])
+
+    @jax.jit
+    def of_all(variables, each):
+        alone = [linen.GRU(H).apply(of_one, X) for of_one in each]
+        again = nn.remat(linen.GRU)(H).apply(each[1], X)
+        _, scanned = over_time.apply(each[1], jnp.zeros((B, H)), X)
+        return many.apply(variables, X), alone, again, scanned
+
+    found, alone, again, scanned = of_all(variables, each)
+    same(list(found), alone)
+    same((again, scanned), (alone[1], alone[1]))
 
 
 def make_model():
@@ -242,31 +285,35 @@ def test_equal_nnx_modules_have_equal_graph_definitions():
     run(online, X)
     run(target, X)
     assert traces == 1
-    drawn = lnnx.GRU(D, H, kernel_init=nnx.initializers.normal(1.0), rngs=nnx.Rngs(1))
+    other = lnnx.GRU(D, H, kernel_init=nnx.initializers.normal(1.0), rngs=nnx.Rngs(1))
     plain = lnnx.GRU(D, H, rngs=nnx.Rngs(0))
-    mean = jax.tree.map(lambda a, b: (a + b) / 2, drawn, plain)
+    mean = jax.tree.map(lambda a, b: (a + b) / 2, other, plain)
     expected = jax.tree.map(
-        lambda a, b: (a + b) / 2, params_of(drawn), params_of(plain)
+        lambda a, b: (a + b) / 2, params_of(other), params_of(plain)
     )
     same(params_of(mean), expected)
-    assert differ(mean(X), drawn(X))
+    assert differ(mean(X), other(X))
 
 
 def test_nnx_copies_and_abstract_modules():
     module = make_model()
+    # The noise as well, since a copy of the stream of keys draws the same.
+    run = nnx.jit(lambda module: module(X))
     copy = nnx.clone(module)
-    same(copy(X), module(X), 0)
+    expected = run(module)
+    same(run(copy), expected, 0)
+    copy = nnx.clone(module)
     copy.layers[2].gain_x[...] *= 2
-    assert differ(copy(X), module(X))
-    graph, state = nnx.split(module)
-    copy = nnx.merge(graph, jax.tree.map(jnp.copy, state))
-    same(copy(X), module(X), 0)
+    assert differ(run(copy), expected)
+    copy = make_model()
+    graph, state = nnx.split(copy)
+    same(run(nnx.merge(graph, jax.tree.map(jnp.copy, state))), expected, 0)
     abstract = params_of(nnx.eval_shape(make_model))
 
     def kinds(tree):
         return jax.tree.map(lambda a: (a.shape, a.dtype), tree)
 
-    assert kinds(abstract) == kinds(params_of(make_model()))
+    assert kinds(abstract) == kinds(params_of(module))
 
 
 @pytest.mark.slow
@@ -287,14 +334,13 @@ def test_ensembles_of_nnx_under_vmap():
 @each_package
 def test_gradients_of_a_module_itself(package):
     """nnx differentiates modules, linen their variables."""
-    layer = moved(package.rnn(functional.DreamerGRUCell(H)))
-    expected = jax.grad(lambda p: loss_of(layer.apply(X, params=p)))(layer.params)
+    layer = package.rnn(functional.SimpleCell(H))
+    run = functools.partial(layer.apply, X)
+    expected = jax.jit(jax.grad(lambda p: loss_of(run(params=p))))(layer.params)
     if package.package is linen:
         variables = {"params": {"cell": layer.params}}
-        gradient = jax.grad(lambda v: loss_of(layer.module.apply(v, X)))(variables)
-        same(gradient["params"]["cell"], expected)
+        gradient = jax.grad(lambda v: loss_of(layer.module.apply(v, X)))
+        same(jax.jit(gradient)(variables)["params"]["cell"], expected)
         return
-    for name, value in layer.params.items():
-        getattr(layer.module.cell, name)[...] = value
-    gradient = nnx.grad(lambda module: loss_of(module(X)))(layer.module)
-    same(nnx.to_pure_dict(gradient)["cell"], expected)
+    gradient = nnx.jit(nnx.grad(lambda module: loss_of(module(X))))
+    same(nnx.to_pure_dict(gradient(layer.module))["cell"], expected)

@@ -1,18 +1,22 @@
 """Noise of the modules follows Flax's Dropout."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import errors, nnx
 
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
+from tests.functional.programs import drawn
 from tests.modules.adaptor import B, D, H, X, differ, each_package, refused, same
 
-GRU = functional.GRUCell(H)
+CELL = functional.SimpleCell(H, "none")
 NOISY = {
-    "zoneout": functional.zoneout(GRU, rate_h=0.5),
-    "variational": functional.variational_dropout(GRU, rate_h=0.5),
+    "zoneout": functional.zoneout(CELL, rate_h=0.5),
+    "variational": functional.variational_dropout(CELL, rate_h=0.5),
 }
 each_noise = pytest.mark.parametrize("noise", NOISY)
 
@@ -23,7 +27,8 @@ def test_keys_draw_the_noise(package, noise):
     cell = NOISY[noise]
     layer = package.rnn(cell)
     quiet = layer.apply(X, deterministic=True)
-    same(quiet, functional.unroll(cell, layer.params, X).outputs)
+    without_noise = jax.jit(lambda params: functional.unroll(cell, params, X).outputs)
+    same(quiet, without_noise(layer.params))
     keys = [jax.random.key(seed) for seed in (0, 0, 1)]
     first, again, other = (layer.apply(X, deterministic=False, key=k) for k in keys)
     same(first, again)
@@ -35,14 +40,15 @@ def test_keys_draw_the_noise(package, noise):
         with refused(ValueError, "one mask for a whole sequence"):
             layer.step(carry, X[:, 0], **step)
     else:
-        assert differ(layer.step(carry, X[:, 0], **step)[1], quiet[:, 0])
+        assert differ(layer.step(carry, X[:, 0], **step)[1], np.asarray(quiet)[:, 0])
 
 
 def test_no_key_is_read_twice():
-    cell = functional.stack(functional.LSTMCell(H), functional.GRUCell(H))
+    cell = functional.stack(functional.LSTMCell(H, "none"), CELL)
     cell = functional.zoneout(functional.variational_dropout(cell, 0.1, 0.1), 0.1, 0.1)
     module = linen.RNN(cell)
-    variables = module.init(jax.random.key(0), X, deterministic=True)
+    init = functools.partial(module.init, deterministic=True)
+    variables = drawn(jax.eval_shape(init, jax.random.key(0), X))
 
     def loss(variables, key):
         return module.apply(
@@ -55,13 +61,20 @@ def test_no_key_is_read_twice():
 
 def test_linen_asks_for_deterministic_and_for_a_key():
     module = linen.RNN(NOISY["zoneout"])
-    variables = module.init(jax.random.key(0), X, deterministic=True)
+    init = functools.partial(module.init, deterministic=True)
+    variables = drawn(jax.eval_shape(init, jax.random.key(0), X))
     with pytest.raises(errors.InvalidRngError):
         module.apply(variables, X, deterministic=False)
     with pytest.raises(ValueError, match="deterministic"):
         module.apply(variables, X, rngs=jax.random.key(0))
     quiet = linen.RNN(linen.FunctionalCell(NOISY["zoneout"], deterministic=True))
-    same(quiet.apply(variables, X), module.apply(variables, X, deterministic=True))
+
+    @jax.jit
+    def both(variables):
+        quietly = module.apply(variables, X, deterministic=True)
+        return quiet.apply(variables, X), quietly
+
+    same(*both(variables))
     # A key without a name is taken where there is none for "dropout".
     module.apply(variables, X, deterministic=False, rngs=jax.random.key(0))
 

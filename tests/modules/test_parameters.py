@@ -15,6 +15,7 @@ from docs.examples.user_cells import ProjectedLSTMCell
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
 from lnrepro.flax_modules import own_params
+from tests.functional.programs import drawn, shapes_of
 from tests.modules.adaptor import (
     KINDS,
     D,
@@ -49,11 +50,11 @@ SHARDING = {
 @each_kind
 def test_parameters_have_their_functional_names(package, kind):
     name, cell_name, cell_class = KINDS[kind]
-    expected = cell_class(H).init(jax.random.key(0), D)
+    expected, _ = shapes_of(cell_class(H), D)
     for module in (name, cell_name):
         assert shapes(package.named(module).params) == shapes(expected)
     learned = cell_class(H, learned_carry=True)
-    expected = learned.init(jax.random.key(0), D)
+    expected, _ = shapes_of(learned, D)
     assert shapes(package.rnn(learned).params) == shapes(expected)
 
 
@@ -65,7 +66,7 @@ def test_options_of_the_module_reach_its_cell(package, kind):
     if kind != "simple":
         options["gate_fn"] = jax.nn.hard_sigmoid
     for module in (name, cell_name):
-        layer = package.named(module, **options, **INITIALIZERS)
+        layer = package.named(module, fresh=True, **options, **INITIALIZERS)
         cell = dataclasses.replace(
             layer.module.functional_cell,
             **{name: getattr(cell_class(H), name) for name in INITIALIZERS},
@@ -140,13 +141,13 @@ def test_linen_scopes_hold_other_parameters():
         (LowRank(linen.GRU(H)), lambda y, p: y + X @ p["a"]),
         (linen.GRU(H, activation_fn=nn.PReLU()), None),
     ):
-        params = module.init(jax.random.key(1), X)["params"]
+        _, variables = jax.jit(module.init_with_output)(jax.random.key(1), X)
+        params = variables["params"]
         assert params.keys() > plain.params.keys()
-        y = module.apply({"params": params}, X)
         params |= plain.params
         if changed:
-            y = module.apply({"params": params}, X)
-            same(y, changed(plain.apply(X), params))
+            y = jax.jit(module.apply)({"params": params}, X)
+            same(y, changed(plain.apply(X), jax.device_get(params)))
 
 
 class WithMemory(lnnx.GRU):
@@ -168,14 +169,22 @@ class WithMemory(lnnx.GRU):
 def test_nnx_modules_hold_other_variables():
     plain = lnnx.GRU(D, H, rngs=nnx.Rngs(0))
     module = WithMemory(D, H, rngs=nnx.Rngs(0))
+
+    @nnx.jit
+    def expected(plain):
+        carry, y = plain(X, return_carry=True)
+        return y, plain(X, initial_carry=carry)
+
+    first, second = expected(plain)
     outputs, seen = nnx.capture(module, nnx.Intermediate)(X)
     # The second factor of a LoRA starts at zero.
-    same(outputs, plain(X))
-    same(jax.tree.leaves(seen), [plain(X)])
-    same(module(X), plain(X, initial_carry=plain(X, return_carry=True)[0]))
+    same(outputs, first)
+    same(jax.tree.leaves(seen), [first])
+    run = nnx.jit(lambda module: module(X))
+    same(run(module), second)
     with_module = lnnx.GRU(D, H, activation_fn=nnx.PReLU(0.3), rngs=nnx.Rngs(0))
     plain.activation_fn = functools.partial(nnx.leaky_relu, negative_slope=0.3)
-    same(with_module(X), plain(X))
+    same(run(with_module), run(plain))
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRUCell"])
@@ -214,14 +223,14 @@ def test_names_of_options_are_known():
             H, hidden_features=2, input_sizes=(D,), blocks=2, norm="layer"
         ),
     ):
-        names = cell.init(jax.random.key(0), D).keys()
+        names = shapes_of(cell, D)[0].keys()
         assert own_params((), dict.fromkeys(names)).keys() == names
     assert not own_params((), dict.fromkeys(("lora", "w_out", "gain", "scale", "head")))
 
 
 def test_an_incomplete_stack_is_refused():
     module = linen.RNN(STACK)
-    variables = module.init(jax.random.key(0), X)
+    variables = drawn(jax.eval_shape(module.init, jax.random.key(0), X))
     cells = variables["params"]["cell"]
     bias = cells["1"].pop("bias")
     with refused(ValueError, "GRUCell: params has no 'bias'"):
@@ -239,19 +248,23 @@ def test_more_than_ten_layers():
     """Numbers are sorted as numbers."""
     cells = functional.stack(*(functional.SimpleCell(H) for _ in range(11)))
     module = linen.RNN(cells)
-    variables = module.init(jax.random.key(0), X)
+    variables = drawn(jax.eval_shape(module.init, jax.random.key(0), X))
     params = variables["params"]["cell"]
     assert len(params) == 11
-    expected = functional.unroll(cells, tuple(params[str(i)] for i in range(11)), X)
-    same(module.apply(variables, X), expected.outputs)
+
+    @jax.jit
+    def both(variables, params):
+        return module.apply(variables, X), functional.unroll(cells, params, X).outputs
+
+    same(*both(variables, tuple(params[str(i)] for i in range(11))))
 
 
 @each_package
 def test_sharding_names_parameters(package):
     """The kernels of all gates are drawn as without sharding, gate by gate."""
     with nnx.use_eager_sharding(False):
-        layer = package.named("GRU", sharding=SHARDING)
-    same(layer.params, package.named("GRU").params, 0)
+        layer = package.named("GRU", fresh=True, sharding=SHARDING)
+    same(layer.params, package.named("GRU", fresh=True).params, 0)
     for name in layer.params:
         if package.package is linen:
             kept = layer.variables["params"][name]
@@ -298,9 +311,9 @@ def test_model_sharded_parameters(package, kind, axis_type):
 )
 def test_modules_that_are_made_on_a_mesh(package, axis_type):
     sharding = {name: SHARDING[name] for name in ("w_x", "w_h", "bias")}
-    expected = package.named("GRU").params
+    expected = package.named("GRU", fresh=True).params
     with jax.set_mesh(mesh_of(axis_type)):
-        layer = package.named("GRU", sharding=sharding)
+        layer = package.named("GRU", fresh=True, sharding=sharding)
         same(layer.params, expected)
     if package.package is linen:
         specs = nn.get_partition_spec(layer.variables)["params"]

@@ -1,6 +1,7 @@
 """The recurrent modules of linen and nnx compute what `lnrepro.functional` does."""
 
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +10,14 @@ import pytest
 
 from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
 from lnrepro import functional
+from tests.covering import covering
 from tests.modules.adaptor import (
     ARGUMENTS,
     KINDS,
     LENGTHS,
     MASK,
     MEMORY,
+    PACKAGES,
     RESETS,
     B,
     D,
@@ -22,137 +25,155 @@ from tests.modules.adaptor import (
     T,
     X,
     dtypes,
-    each_arguments,
-    each_kind,
+    each_kind_once,
     each_package,
     loss_of,
-    moved,
     refused,
     same,
     some_carry,
 )
 
-USER_CELLS = [ProjectedLSTMCell(H, 6), AttentionCell(H, memory_features=5)]
 STACK = functional.stack(functional.LSTMCell(H), functional.GRUCell(5, "rms"))
-OTHER_CELLS = [
-    functional.LSTMCell(H, cell_norm="carry", peephole=True, inner_bias=True),
-    functional.LSTMCell(H, "layer_cell", forget_bias=1.0, epsilon=1e-2),
-    functional.GRUCell(H, reset="before"),
-    functional.DreamerGRUCell(H),
-    functional.DreamerBlockGRUCell(
+OTHER_CELLS = {
+    "lstm": functional.LSTMCell(H, cell_norm="carry", peephole=True, inner_bias=True),
+    "layer_cell": functional.LSTMCell(H, "layer_cell", forget_bias=1.0, epsilon=1e-2),
+    "gru": functional.GRUCell(H, reset="before"),
+    "dreamer": functional.DreamerGRUCell(H),
+    "blocks": functional.DreamerBlockGRUCell(
         H, hidden_features=3, input_sizes=(2, 1), blocks=2, norm="rms"
     ),
-    STACK,
-    *USER_CELLS,
-]
+    "stack": STACK,
+    "projected": ProjectedLSTMCell(H, 6),
+    "attention": AttentionCell(H, memory_features=5),
+}
 
 
-@each_package
-@each_kind
-@pytest.mark.parametrize("norm", ["none", "layer", "weight"])
+def value_and_gradients(function):
+    """The gradients of what a function returns, and that itself."""
+
+    def loss(*arguments):
+        outputs = function(*arguments)
+        return loss_of(outputs), outputs
+
+    numbers = tuple(range(len(inspect.signature(function).parameters)))
+    return jax.grad(loss, numbers, has_aux=True)
+
+
+def steps_of(layer, carry, mask, resets, **arguments):
+    """The last carry, and outputs [B, T, H] of single steps of a module."""
+
+    def step(carry, inputs):
+        x, mask, reset = inputs
+        return layer.step(carry, x, mask=mask, reset=reset, **arguments)
+
+    by_time = [np.swapaxes(a, 0, 1) for a in (X, mask, resets)]
+    carry, outputs = jax.lax.scan(step, carry, by_time)
+    return carry, jnp.swapaxes(outputs, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("package", "kind", "norm"),
+    covering(PACKAGES, KINDS, ("layer", "none", "weight"), strength=1),
+)
 def test_values_and_gradients_equal_functional(package, kind, norm):
     name, _, cell_class = KINDS[kind]
-    layer, cell = moved(package.named(name, norm=norm)), cell_class(H, norm)
+    layer = PACKAGES[package].named(name, norm=norm)
+    cell = cell_class(H, norm)
 
     def ours(params, x):
-        outputs = layer.apply(x, params=params, seq_lengths=LENGTHS, return_carry=True)
-        return loss_of(outputs), outputs
+        return layer.apply(x, params=params, seq_lengths=LENGTHS, return_carry=True)
 
     def theirs(params, x):
-        result = functional.unroll(cell, params, x, seq_lengths=LENGTHS)
-        outputs = (result.carry, result.outputs)
-        return loss_of(outputs), outputs
+        return functional.unroll(cell, params, x, seq_lengths=LENGTHS)[:2]
 
-    grad = functools.partial(jax.value_and_grad, argnums=(0, 1), has_aux=True)
-    same(*(jax.jit(grad(f))(layer.params, X) for f in (ours, theirs)))
+    @jax.jit
+    def both(*arguments):
+        return [value_and_gradients(f)(*arguments) for f in (ours, theirs)]
+
+    same(*both(layer.params, X))
 
 
-@each_package
-@each_kind
-@each_arguments
+@pytest.mark.parametrize(
+    ("package", "kind", "arguments"), covering(PACKAGES, KINDS, ARGUMENTS, strength=1)
+)
 def test_three_ways_to_run_a_cell(package, kind, arguments):
     """The short form, RNN of a cell module, and RNN of a functional cell."""
-    name, cell_name, cell_class = KINDS[kind]
+    package, (name, cell_name, cell_class) = PACKAGES[package], KINDS[kind]
     cell = cell_class(H)
-    x = X.swapaxes(0, 1) if arguments is ARGUMENTS["time_major"] else X
+    x = X.swapaxes(0, 1) if arguments == "time_major" else X
     layers = [
         package.named(name),
         package.around(package.named(cell_name)),
         package.rnn(cell),
     ]
-    params = moved(layers[0]).params
-    carry = some_carry(layers[0])
-    result = functional.unroll(cell, params, x, initial_carry=carry, **arguments)
-    for layer in layers:
-        output = layer.apply(
-            x, params=params, initial_carry=carry, return_carry=True, **arguments
-        )
-        same(output, (result.carry, result.outputs))
-
-
-@each_package
-@pytest.mark.parametrize("cell", OTHER_CELLS, ids=lambda c: type(c).__name__)
-def test_any_functional_cell_is_a_module(package, cell):
-    """Options of cells, stacks, cells of a user: sequences, gradients, steps."""
-    layer = moved(package.rnn(cell))
-    arguments = {"resets": RESETS, "memory": MEMORY}
-
-    def theirs(params):
-        result = functional.unroll(cell, params, X, seq_lengths=LENGTHS, **arguments)
-        return loss_of(result[:2]), result[:2]
-
-    def ours(params):
-        outputs = layer.apply(
-            X, params=params, seq_lengths=LENGTHS, return_carry=True, **arguments
-        )
-        return loss_of(outputs), outputs
-
-    grad = functools.partial(jax.value_and_grad, has_aux=True)
-    (_, expected), gradient = jax.jit(grad(theirs))(layer.params)
-    same(jax.jit(grad(ours))(layer.params), ((_, expected), gradient))
+    given = {"initial_carry": some_carry(layers[0]), **ARGUMENTS[arguments]}
 
     @jax.jit
-    def step(carry, x, t):
-        mask = t < LENGTHS
-        reset = RESETS[:, t] & mask
-        return layer.step(carry, x, mask=mask, reset=reset, memory=MEMORY)
+    def of_all(params):
+        result = functional.unroll(cell, params, x, **given)
+        how = {"params": params, "return_carry": True, **given}
+        return result[:2], [layer.apply(x, **how) for layer in layers]
 
-    carry, outputs = layer.initialize_carry(), []
-    for t in range(T):
-        carry, y = step(carry, X[:, t], t)
-        outputs.append(y)
-    same((carry, jnp.stack(outputs, 1)), expected)
+    expected, outputs = of_all(layers[0].params)
+    for found in outputs:
+        same(found, expected)
 
 
-@each_package
-@each_kind
+@pytest.mark.parametrize(
+    ("package", "cell"), covering(PACKAGES, OTHER_CELLS, strength=1)
+)
+def test_any_functional_cell_is_a_module(package, cell):
+    """Options of cells, stacks, cells of a user: sequences, gradients, steps."""
+    cell = OTHER_CELLS[cell]
+    layer = PACKAGES[package].rnn(cell)
+    given = {"seq_lengths": LENGTHS, "resets": RESETS, "memory": MEMORY}
+
+    def theirs(params):
+        return functional.unroll(cell, params, X, **given)[:2]
+
+    def ours(params):
+        return layer.apply(X, params=params, return_carry=True, **given)
+
+    @jax.jit
+    def of_all(params, carry):
+        mask = np.arange(T) < LENGTHS[:, None]
+        steps = steps_of(layer, carry, mask, RESETS & mask, memory=MEMORY)
+        return [value_and_gradients(f)(params) for f in (ours, theirs)], steps
+
+    (found, expected), steps = of_all(layer.params, layer.initialize_carry())
+    same(found, expected)
+    same(steps, expected[1])
+
+
+@each_kind_once
 def test_steps_and_resets_with_a_learned_carry(package, kind):
-    layer = moved(package.rnn(KINDS[kind][2](H, learned_carry=True)))
-    stored = some_carry(layer)
-    expected = layer.apply(
-        X, initial_carry=stored, mask=MASK, resets=RESETS, return_carry=True
-    )
-    step, carry, outputs = jax.jit(layer.step), stored, []
-    for t in range(T):
-        carry, y = step(carry, X[:, t], mask=MASK[:, t], reset=RESETS[:, t])
-        outputs.append(y)
-    same((carry, jnp.stack(outputs, 1)), expected)
+    """A reset restores the module's own carry, not the one that is passed in.
 
-    # A reset restores the module's own carry, not the one that is passed in, and no
-    # gradient flows from there into that.
-    resets = jnp.broadcast_to(jnp.arange(T) == 3, (B, T))
+    No gradient flows from behind it into that one.
+    """
+    layer = PACKAGES[package].rnn(KINDS[kind][2](H, learned_carry=True))
+    at_3 = np.broadcast_to(np.arange(T) == 3, (B, T))
 
     def after_the_reset(stored):
-        return layer.apply(X, initial_carry=stored, resets=resets)[:, 3:]
+        return layer.apply(X, initial_carry=stored, resets=at_3)[:, 3:]
 
-    same(after_the_reset(stored), layer.apply(X[:, 3:]))
-    gradient = jax.grad(lambda c: loss_of(after_the_reset(c)))(stored)
+    @jax.jit
+    def of_all(stored):
+        given = {"initial_carry": stored, "mask": MASK, "resets": RESETS}
+        sequence = layer.apply(X, return_carry=True, **given)
+        steps = steps_of(layer, stored, MASK, RESETS)
+        behind = value_and_gradients(after_the_reset)(stored)
+        return sequence, steps, behind, layer.apply(X[:, 3:])
+
+    sequence, steps, (gradient, behind), alone = of_all(some_carry(layer))
+    same(steps, sequence)
+    same(behind, alone)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient))
 
 
-@each_package
-@each_kind
+@each_kind_once
 def test_a_cell_module_takes_one_step(package, kind):
+    package = PACKAGES[package]
     layer = package.named(KINDS[kind][1])
     carry = layer.initialize_carry()
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(carry))
@@ -163,7 +184,7 @@ def test_a_cell_module_takes_one_step(package, kind):
         X[:, :1], params=layer.params, return_carry=True
     )
     carry, y = layer.apply(carry, X[:, 0])
-    same((carry, y[:, None]), expected)
+    same((carry, np.asarray(y)[:, None]), expected)
 
 
 @each_package
@@ -175,7 +196,7 @@ def test_arguments_override_attributes(package):
     carry, y = layer.apply(x, keep_order=True, seq_lengths=LENGTHS)
     arguments = {"reverse": True, "keep_order": True, "seq_lengths": LENGTHS}
     expected = plain.apply(X, return_carry=True, **arguments)
-    same((carry, y.swapaxes(0, 1)), expected)
+    same((carry, np.swapaxes(y, 0, 1)), expected)
 
 
 @each_package
@@ -184,39 +205,46 @@ def test_options_of_the_scan(package):
     layer = package.named("GRU", options=options)
     same(layer.apply(X), package.named("GRU").apply(X))
     # Forward mode works with backward="autodiff" only.
-    jax.jvp(layer.apply, (X,), (X,))
+    jax.jit(lambda x: jax.jvp(layer.apply, (x,), (x,)))(X)
 
 
 @each_package
 def test_rows_of_a_reversed_stack_do_not_read_their_padding(package):
     """Rows of 3 steps padded to 6, and concatenated sequences, as each alone."""
-    layer = moved(package.rnn(STACK))
+    layer = package.rnn(STACK)
     run = functools.partial(layer.apply, reverse=True, keep_order=True)
-    mask = jnp.broadcast_to(jnp.arange(T) >= 3, (B, T))
-    same(run(X, mask=mask)[:, 3:], run(X[:, 3:]))
-    resets = jnp.broadcast_to(jnp.arange(T) == 2, (B, T))
-    alone = [run(x) for x in (X[:, :2], X[:, 2:])]
-    same(run(X, resets=resets), jnp.concatenate(alone, 1))
+    mask = np.broadcast_to(np.arange(T) >= 3, (B, T))
+    resets = np.broadcast_to(np.arange(T) == 2, (B, T))
+
+    @jax.jit
+    def of_all():
+        alone = [run(x) for x in (X[:, :2], X[:, 2:], X[:, 3:])]
+        return run(X, mask=mask), run(X, resets=resets), alone
+
+    masked, together, (left, right, behind) = jax.device_get(of_all())
+    same(masked[:, 3:], behind)
+    same(together, np.concatenate([left, right], 1))
 
 
-@each_package
-@each_kind
+@each_kind_once
 def test_dtypes(package, kind):
-    name = KINDS[kind][0]
+    package, name = PACKAGES[package], KINDS[kind][0]
     mixed = package.named(name, dtype=jnp.bfloat16)
     assert dtypes(mixed.params) == {"float32"}
     carry, y = mixed.apply(X, return_carry=True)
     # A carry of bfloat16 would forget.
     assert (dtypes(carry), dtypes(y)) == ({"float32"}, {"bfloat16"})
     assert dtypes(mixed.initialize_carry()) == {"float32"}
-    assert dtypes(mixed.apply(jnp.ones((B, T, D), int))) == {"bfloat16"}
+    integers = np.ones((B, T, D), int)
+    assert dtypes(jax.eval_shape(mixed.apply, integers)) == {"bfloat16"}
     same(np.float32(y), package.named(name).apply(X), 0.1)
     # So that `lax.scan` over steps accepts it.
-    stepped, _ = mixed.step(carry, X[:, 0])
+    stepped, _ = jax.eval_shape(mixed.step, carry, X[:, 0])
     assert dtypes(stepped) == {"float32"}
     narrow = package.named(name, param_dtype=jnp.float16)
     assert dtypes(narrow.params) == {"float16"}
-    assert dtypes(narrow.apply(X.astype(jnp.float16))) == {"float16"}
+    result = jax.eval_shape(narrow.apply, X.astype(np.float16))
+    assert dtypes(result) == {"float16"}
 
 
 @each_package
@@ -227,25 +255,26 @@ def test_float64(package):
         carry = layer.initialize_carry()
         y = layer.apply(x, params=params, initial_carry=carry)
         assert dtypes(y) == {"float64"}
-        same(y, functional.unroll(cell, params, x).outputs, 1e-12)
+        expected = jax.jit(lambda *a: functional.unroll(cell, *a).outputs)
+        same(y, expected(params, x), 1e-12)
 
 
 @each_package
 def test_a_fresh_carry_can_be_donated(package):
     carry = package.named("LSTM").initialize_carry()
     add = jax.jit(lambda s: jax.tree.map(lambda a: a + 1, s), donate_argnums=0)
-    same(add(carry), (jnp.ones((B, H)), jnp.ones((B, H))))
+    same(add(carry), (np.ones((B, H)), np.ones((B, H))))
 
 
 @each_package
 def test_inputs_that_do_not_fit(package):
     layer = package.named("GRU")
     with refused(TypeError, "int32"):
-        layer.apply(jnp.ones((B, T, D), int))
+        layer.apply(np.ones((B, T, D), int))
     with refused(ValueError, str(D + 1)):
-        layer.apply(jnp.ones((B, T, D + 1)))
+        layer.apply(np.ones((B, T, D + 1), np.float32))
     with refused(TypeError, "complex64"):
         package.named("GRU", dtype=jnp.float32).apply(X + 1j)
     for shape in ((B, H + 1), (B + 1, H)):
         with refused(ValueError, "carry has shape"):
-            layer.apply(X, initial_carry=jnp.zeros(shape))
+            layer.apply(X, initial_carry=np.zeros(shape, np.float32))

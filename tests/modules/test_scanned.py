@@ -11,6 +11,7 @@ import pytest
 from lnrepro import convert, linen
 from lnrepro.functional import GRUCell, LSTMCell, SimpleCell
 from lnrepro.linen import ScannedRNN
+from tests.functional.programs import drawn
 from tests.modules.adaptor import refused, same
 
 T, D, H = 6, 3, 4
@@ -51,10 +52,15 @@ class Reference(nn.Module):
 def rollout(batch, seed=0):
     """Inputs [T, ..., D] and resets [T, ...], also at the first and the last step."""
     rng = np.random.default_rng(seed)
-    x = jnp.asarray(rng.standard_normal((T, *batch, D)), jnp.float32)
+    x = rng.standard_normal((T, *batch, D)).astype(np.float32)
     resets = rng.random((T, *batch)) < 0.3
     resets[0, 0] = resets[-1, -1] = True
-    return x, jnp.asarray(resets)
+    return x, resets
+
+
+def shapes_of(module, carry, x):
+    """The shapes of a module's variables."""
+    return jax.eval_shape(module.init, jax.random.key(0), carry, x)
 
 
 @each_batch
@@ -65,9 +71,9 @@ def test_numbers_and_gradients_are_those_of_a_scan_of_flax(batch, cell_type):
     # A rollout goes on from the one before it.
     carry = jax.tree.map(lambda a: a + 0.5, carry)
     theirs, ours = Reference(cell_type), ScannedRNN(H, cell_type, norm="none")
-    variables = theirs.init(jax.random.key(0), carry, x)
+    variables = drawn(shapes_of(theirs, carry, x))
     (weights,) = variables["params"].values()
-    expected = ours.init(jax.random.key(0), carry, x)
+    expected = shapes_of(ours, carry, x)
     ((place, _),) = expected["params"].items()
     loaded = convert.load("flax", OURS[cell_type], weights)
     converted = {"params": {place: loaded}}
@@ -79,6 +85,7 @@ def test_numbers_and_gradients_are_those_of_a_scan_of_flax(batch, cell_type):
         return total + jnp.sum(jnp.sin(y)), (last, y)
 
     run = jax.value_and_grad(loss, argnums=(1, 2), has_aux=True)
+    run = jax.jit(run, static_argnums=0)
     (_, results), gradients = run(theirs, variables, carry)
     (_, our_results), our_gradients = run(ours, converted, carry)
     same(our_results, results)
@@ -93,24 +100,25 @@ def test_acting_step_by_step_sees_what_learning_sees(batch):
     inputs, resets = rollout(batch)
     first = ScannedRNN.initialize_carry(batch, H)
     module = ScannedRNN()
-    variables = module.init(jax.random.key(0), first, (inputs, resets))
-    last, y = module.apply(variables, first, (inputs, resets))
+    variables = drawn(shapes_of(module, first, (inputs, resets)))
+    run = jax.jit(module.apply)
+    last, y = run(variables, first, (inputs, resets))
     carry, steps = first, []
     for t in range(T):
         now = slice(t, t + 1)
-        carry, one = module.apply(variables, carry, (inputs[now], resets[now]))
+        carry, one = run(variables, carry, (inputs[now], resets[now]))
         steps.append(one)
-    same((carry, jnp.concatenate(steps)), (last, y))
+    same((carry, np.concatenate(steps)), (last, y))
 
 
 def test_the_default_norm_and_fresh_carries():
     x = rollout((2,))
     carry = ScannedRNN.initialize_carry(2, H)
-    variables = ScannedRNN(H).init(jax.random.key(0), carry, x)
+    variables = shapes_of(ScannedRNN(H), carry, x)
     assert "gain_h" in variables["params"]["GRUCell_0"]
-    zeros = jnp.zeros((5, H))
+    zeros = np.zeros((5, H))
     same(ScannedRNN.initialize_carry(5, H), zeros)
-    same(ScannedRNN.initialize_carry((2, 5), H), jnp.zeros((2, 5, H)))
+    same(ScannedRNN.initialize_carry((2, 5), H), np.zeros((2, 5, H)))
     lstm = ScannedRNN.initialize_carry(5, H, "lstm")
     add = jax.jit(lambda s: jax.tree.map(lambda a: a + 1, s), donate_argnums=0)
     same(add(lstm), (zeros + 1, zeros + 1))
@@ -129,16 +137,15 @@ def test_the_default_norm_and_fresh_carries():
 def test_bad_arguments_get_one_line(options, batch_and_hidden, dtype, message):
     inputs, resets = rollout((5,))
     carry = ScannedRNN.initialize_carry(*batch_and_hidden)
-    x, key = (inputs, resets.astype(dtype)), jax.random.key(0)
     with refused((TypeError, ValueError), message):
-        ScannedRNN(**options).init(key, carry, x)
+        shapes_of(ScannedRNN(**options), carry, (inputs, resets.astype(dtype)))
 
 
 def test_resets_may_be_floats_of_zero_and_one():
     """Programs of this kind pass zeros(...) to `init`, and `done` as it comes."""
     inputs, resets = rollout((5,))
-    carry, key = ScannedRNN.initialize_carry(5, H), jax.random.key(0)
-    variables = ScannedRNN().init(key, carry, (inputs, jnp.zeros((T, 5))))
+    carry = ScannedRNN.initialize_carry(5, H)
+    variables = drawn(shapes_of(ScannedRNN(), carry, (inputs, np.zeros((T, 5)))))
     expected = ScannedRNN().apply(variables, carry, (inputs, resets))
     floats = resets.astype(float)
     same(ScannedRNN().apply(variables, carry, (inputs, floats)), expected, 0)
@@ -157,8 +164,13 @@ def test_inputs_alone_and_a_carry_that_is_left_out():
         ScannedRNN().init(key, carry, x[0][:2])
     with refused(ValueError, "give a carry, or hidden_state_dim"):
         ScannedRNN().init(key, None, x)
-    run = ScannedRNN(H).init_with_output
-    same(run(key, None, x)[0], run(key, carry, x)[0])
+
+    @jax.jit
+    def both():
+        run = ScannedRNN(H).init_with_output
+        return run(key, None, x)[0], run(key, carry, x)[0]
+
+    same(*both())
 
 
 class RecurrentNetwork(nn.Module):
