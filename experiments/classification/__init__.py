@@ -15,7 +15,7 @@ from experiments.sets import open_set
 from lnrepro.checks import Size
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
-from lnrepro.data.reader import COUNT, Bounds
+from lnrepro.data.reader import INDEX, ColumnSpec
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
@@ -36,7 +36,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
       DataError: the set is missing, or has no images with class numbers.
     """
     opened = open_set(config)
-    opened.check({"image": Bounds(low=0, ragged=False), "label": COUNT})
+    opened.check({"image": ColumnSpec(low=0, ragged=False), "label": INDEX})
     images = opened.columns("train")["image"]
     labels = [opened.columns(split)["label"] for split in opened.splits]
     ink, classes = float(images.max()), int(np.concatenate(labels).max()) + 1

@@ -17,6 +17,7 @@ import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.errors import DataError
+from lnrepro.fields import Bounds
 
 # A feature of all examples of a split. An array [N, ...] or a list of N numbers has the
 # examples along its first axis. A sequence of N arrays [t, ...] has examples that
@@ -25,7 +26,8 @@ Column = np.ndarray | Sequence[Any]
 Columns = Mapping[str, Column]
 
 
-class Bounds(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ColumnSpec(Bounds):
     """What a column may hold: finite numbers, and examples of some dimensions.
 
     Attributes:
@@ -38,18 +40,16 @@ class Bounds(NamedTuple):
 
     low: float = -math.inf
     high: float = math.inf
-    integer: bool = False
     ndim: int | None = None
     ragged: bool | None = None
 
 
-NUMBERS = Bounds()
-# One class or word number for each example.
-COUNT = Bounds(0, integer=True, ndim=0)
-# A sequence of word numbers or of counts.
-COUNTS = Bounds(0, integer=True, ndim=1)
-BYTES = Bounds(0, 255, integer=True)
-TEXT = BYTES._replace(ndim=1)
+NUMBERS = ColumnSpec()
+# The number of a class or of a word, or a sequence of them.
+INDEX = ColumnSpec(0, integer=True, ndim=0)
+INDICES = ColumnSpec(0, integer=True, ndim=1)
+BYTES = ColumnSpec(0, 255, integer=True)
+TEXT = dataclasses.replace(BYTES, ndim=1)
 
 
 class Content(NamedTuple):
@@ -108,7 +108,7 @@ class Reader:
     licence: str = "not stated"
     size: str = "not stated"
     configs: Sequence[str] = ()
-    columns: Mapping[str, Bounds] = dataclasses.field(default_factory=dict)
+    columns: Mapping[str, ColumnSpec] = dataclasses.field(default_factory=dict)
     files: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     published: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sha256: str = ""

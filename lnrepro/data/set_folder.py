@@ -22,7 +22,7 @@ import numpy as np
 from lnrepro.data import ragged
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw_folder import Progress, no_progress
-from lnrepro.data.reader import Bounds, Columns
+from lnrepro.data.reader import Columns, ColumnSpec
 from lnrepro.errors import DataError
 
 SET_FILE = "set.json"
@@ -92,24 +92,24 @@ class SetFolder:
             )
         return ragged.load(self.folder / COLUMNS / split)
 
-    def check(self, wanted: Mapping[str, Bounds]) -> None:
+    def check(self, wanted: Mapping[str, ColumnSpec]) -> None:
         """Check columns in all splits.
 
         Args:
           wanted: the columns that are needed, and what each may hold.
 
         Raises:
-          DataError: a column is missing, or an example is outside of its bounds.
+          DataError: a column is missing, or an example is not as specified.
         """
         for split in self.splits:
             columns = self.columns(split)
-            for name, bounds in wanted.items():
+            for name, spec in wanted.items():
                 if name not in columns:
                     raise DataError(
                         f"{self.name}: the split {split} has no column {name!r}, only "
                         f"{', '.join(columns)}"
                     )
-                _check_column(columns[name], bounds, f"{self.name}: {name}", split)
+                _check_column(columns[name], spec, f"{self.name}: {name}", split)
 
     def checksum(self, progress: Progress = no_progress) -> str:
         """Return the SHA-256 of the content."""
@@ -199,43 +199,41 @@ def _digest_of_file(path: pathlib.Path, changed: int) -> str:
 
 
 def _check_column(
-    column: np.ndarray | Ragged, bounds: Bounds, name: str, split: str
+    column: np.ndarray | Ragged, spec: ColumnSpec, name: str, split: str
 ) -> None:
-    """Raise DataError for the first example that is outside of its bounds."""
+    """Raise DataError for the first example that is not as specified."""
     is_ragged = isinstance(column, Ragged)
     numbers = column.values if is_ragged else column
     ndim = numbers.ndim if is_ragged else numbers.ndim - 1
-    if bounds.ndim not in (None, ndim):
+    if spec.ndim not in (None, ndim):
         raise DataError(
             f"{name} of {split}: each example has {ndim} dimensions; "
-            f"{bounds.ndim} are needed"
+            f"{spec.ndim} are needed"
         )
-    if bounds.ragged not in (None, is_ragged):
-        wanted = "a list of arrays" if bounds.ragged else "one array"
+    if spec.ragged not in (None, is_ragged):
+        wanted = "a list of arrays" if spec.ragged else "one array"
         raise DataError(f"{name} of {split}: {wanted} for all examples is needed")
     if not numbers.size:
         return
     # Integers are told by their type.
-    is_wrong_type = bounds.integer and numbers.dtype.kind == "f"
+    is_wrong_type = spec.integer and numbers.dtype.kind == "f"
     extremes = np.array([numbers.min(), numbers.max()])
     ragged.forget_pages(numbers)
-    if not is_wrong_type and _are_inside(extremes, bounds).all():
+    if not is_wrong_type and _are_inside(extremes, spec).all():
         return
-    are_right = _are_inside(numbers, bounds) & ~np.array(is_wrong_type)
+    are_right = _are_inside(numbers, spec) & ~np.array(is_wrong_type)
     first = int(np.argmin(are_right))
     row = first // max(1, math.prod(numbers.shape[1:]))
     if is_ragged:
         row = int(np.searchsorted(column.offsets, row, side="right")) - 1
-    kind = "whole" if bounds.integer else "finite"
     raise DataError(
-        f"{name} of example {row} of {split} is {numbers.reshape(-1)[first]}; {kind} "
-        f"numbers from {bounds.low:g} to {bounds.high:g} are needed"
+        f"{name} of example {row} of {split} is {numbers.reshape(-1)[first]}; {spec}"
     )
 
 
-def _are_inside(numbers: np.ndarray, bounds: Bounds) -> np.ndarray:
+def _are_inside(numbers: np.ndarray, spec: ColumnSpec) -> np.ndarray:
     # No comparison with NaN is true.
-    is_inside = (bounds.low <= numbers) & (numbers <= bounds.high)
+    is_inside = (spec.low <= numbers) & (numbers <= spec.high)
     return is_inside & np.isfinite(numbers)
 
 

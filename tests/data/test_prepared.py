@@ -16,7 +16,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data import ragged, set_folder
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Bounds, Content, Reader, leave_out
+from lnrepro.data.reader import ColumnSpec, Content, Reader, leave_out
 from lnrepro.errors import UserError
 from scripts import prepare
 from tests.data import small
@@ -390,8 +390,8 @@ def test_few_examples_are_left_out_and_many_are_an_error():
 
 
 OWN = {
-    "image": Bounds(0, 255, integer=True),
-    "label": Bounds(0, 9, integer=True, ndim=0),
+    "image": ColumnSpec(0, 255, integer=True),
+    "label": ColumnSpec(0, 9, integer=True, ndim=0),
 }
 
 
@@ -412,13 +412,13 @@ def labelled(**of_test):
     ("of_test", "message"),
     [
         ({}, ""),
-        ({"label": np.array([0, -1, 0])}, "label of example 1 of test is -1; whole nu"),
+        ({"label": np.array([0, -1, 0])}, "label of example 1 of test is -1; a whole"),
         ({"label": np.array([0, 9, 10])}, "label of example 2 of test is 10; .*0 to 9"),
-        ({"label": np.array([0.0, 0.5, 1])}, "label of example 0 .* is 0.0; whole"),
+        ({"label": np.array([0.0, 0.5, 1])}, "label of example 0 .* is 0.0; a whole"),
         ({"label": None}, "the split test has no column 'label', only image"),
         ({"image": np.full((3, 2, 2), 300)}, "image of example 0 .* is 300; .* 255"),
         ({"image": np.zeros((3, 2, 3), int)}, r"of different shapes: .*2, 2.*2, 3"),
-        ({"x": np.array([0, 1, np.nan])}, "x of example 2 of test is nan; finite"),
+        ({"x": np.array([0, 1, np.nan])}, "x of example 2 of test is nan; a number"),
         ({"x": [np.zeros(2), np.ones(0), [np.nan]]}, "x of example 2 of test is nan"),
         ({"z": np.zeros(3)}, "the split train has no column 'z', only image, label"),
     ],

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Bounds, Columns, Content, Reader
+from lnrepro.data.reader import Columns, ColumnSpec, Content, Reader
 from lnrepro.data.readers import binarized_mnist
 from lnrepro.data.readers.mnist import DIGIT
 
@@ -70,7 +70,7 @@ DIGITS = Reader(
     source=SOURCE,
     licence=LICENCE,
     size="1,437 train, 180 valid, 180 test; nothing to download, 0.1 MB prepared",
-    columns={"image": Bounds(0, 16, integer=True, ndim=2), "label": DIGIT},
+    columns={"image": ColumnSpec(0, 16, integer=True, ndim=2), "label": DIGIT},
     embedded=True,
 )
 BINARIZED_DIGITS = Reader(

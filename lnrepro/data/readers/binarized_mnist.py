@@ -16,7 +16,7 @@ import numpy as np
 
 from lnrepro.data.files import decode
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Bounds, Content, Reader
+from lnrepro.data.reader import ColumnSpec, Content, Reader
 from lnrepro.errors import DataError
 
 SIDE = 28
@@ -68,7 +68,7 @@ def parse(content: bytes, where: object) -> np.ndarray:
 
 
 # A pixel is 0 or 1.
-COLUMNS = {"image": Bounds(0, 1, integer=True, ndim=2, ragged=False)}
+COLUMNS = {"image": ColumnSpec(0, 1, integer=True, ndim=2, ragged=False)}
 BINARIZED_MNIST = Reader(
     title="Binarised MNIST: 70,000 images of 28x28 bits, drawn with the grey levels",
     read=read,

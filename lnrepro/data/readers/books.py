@@ -33,7 +33,7 @@ import pathlib
 
 from lnrepro.data.files import PLAIN_OR_PACKED, text_blocks
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import COUNT, COUNTS, Content, Reader
+from lnrepro.data.reader import INDEX, INDICES, Content, Reader
 from lnrepro.data.readers.book_files import index
 
 FILES = ("books_large_p1.txt", "books_large_p2.txt")
@@ -58,7 +58,7 @@ def write(raw: RawFolder, folder: pathlib.Path) -> Content:
     return index(books, folder / "train", raw)
 
 
-COLUMNS = {"tokens": COUNTS, "triples": COUNT}
+COLUMNS = {"tokens": INDICES, "triples": INDEX}
 BOOKCORPUS = Reader(
     title="BookCorpus: 74,004,228 sentences of 11,038 unpublished books, in two files",
     write=write,

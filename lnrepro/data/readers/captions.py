@@ -42,9 +42,9 @@ from lnrepro.data import files
 from lnrepro.data.files import load_npy
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import (
-    COUNTS,
-    Bounds,
+    INDICES,
     Columns,
+    ColumnSpec,
     Content,
     Reader,
     leave_out,
@@ -197,10 +197,10 @@ def _frequent(captions: ByImage) -> list[str]:
 
 
 COLUMNS = {
-    "image": Bounds(ndim=1),
-    "tokens": COUNTS,
-    "lengths": Bounds(1, integer=True, ndim=1),
-    "id": Bounds(integer=True, ndim=0),
+    "image": ColumnSpec(ndim=1),
+    "tokens": INDICES,
+    "lengths": ColumnSpec(1, integer=True, ndim=1),
+    "id": ColumnSpec(integer=True, ndim=0),
 }
 COCO_CAPTIONS = Reader(
     title="MS-COCO images with five captions each, VGG-19 features, Karpathy's split",

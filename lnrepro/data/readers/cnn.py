@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import BYTES, COUNT, COUNTS, Content, Reader, leave_out
+from lnrepro.data.reader import BYTES, INDEX, INDICES, Content, Reader, leave_out
 from lnrepro.data.readers.question import (
     ENTITY,
     FOLDERS,
@@ -224,7 +224,7 @@ def entity_number(token: str) -> int:
 
 
 # Ranks are stored as bytes.
-COLUMNS = {"passage": COUNTS, "rank": BYTES, "question": COUNTS, "answer": COUNT}
+COLUMNS = {"passage": INDICES, "rank": BYTES, "question": INDICES, "answer": INDEX}
 CNN = Reader(
     title="CNN news stories and cloze questions about them, with anonymised entities",
     read=read,

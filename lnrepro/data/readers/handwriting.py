@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.reader import TEXT, Bounds, Content
+from lnrepro.data.reader import TEXT, ColumnSpec, Content
 from lnrepro.data.text import as_bytes
 
 SYMBOLS = (
@@ -39,11 +39,11 @@ NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 
 
 COLUMNS = {
-    "strokes": Bounds(ndim=2),
-    "text": Bounds(0, len(SYMBOLS) - 1, integer=True, ndim=1),
+    "strokes": ColumnSpec(ndim=2),
+    "text": ColumnSpec(0, len(SYMBOLS) - 1, integer=True, ndim=1),
     "transcription": TEXT,
     "id": TEXT,
-    "list": Bounds(0, 3, integer=True, ndim=0),
+    "list": ColumnSpec(0, 3, integer=True, ndim=0),
 }
 
 

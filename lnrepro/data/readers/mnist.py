@@ -27,7 +27,7 @@ import numpy as np
 
 from lnrepro.data.files import AGAIN
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import BYTES, Bounds, Content, Reader
+from lnrepro.data.reader import BYTES, ColumnSpec, Content, Reader
 from lnrepro.data.shuffle import permutation
 from lnrepro.errors import DataError
 
@@ -116,7 +116,7 @@ CHECKSUMS = {
         "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
     ),
 }
-DIGIT = Bounds(0, 9, integer=True, ndim=0)
+DIGIT = ColumnSpec(0, 9, integer=True, ndim=0)
 MNIST = Reader(
     title="MNIST: 70,000 handwritten digits, 28x28",
     read=read,

@@ -26,7 +26,7 @@ import numpy as np
 
 from lnrepro.data.files import AGAIN, decode, quoted
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import TEXT, Bounds, Columns, Content, Reader, leave_out
+from lnrepro.data.reader import TEXT, Columns, ColumnSpec, Content, Reader, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
 
@@ -47,8 +47,8 @@ PAIRS = {
 }
 
 
-PAIR_COLUMNS = {"a": TEXT, "b": TEXT, "score": Bounds(1, 5, ndim=0)}
-LABELLED_COLUMNS = {"text": TEXT, "label": Bounds(0, 1, integer=True, ndim=0)}
+PAIR_COLUMNS = {"a": TEXT, "b": TEXT, "score": ColumnSpec(1, 5, ndim=0)}
+LABELLED_COLUMNS = {"text": TEXT, "label": ColumnSpec(0, 1, integer=True, ndim=0)}
 
 
 def columns_of_labelled(rows: Sequence[tuple[str, int]]) -> Columns:
