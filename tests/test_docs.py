@@ -277,6 +277,15 @@ def test_the_reference_has_the_engine_of_experiments():
             assert f"::: lnrepro.{module}\n" in PAGES["api/engine.md"], module
 
 
+SEARCHED = {
+    "learning rate": "should-i-normalise/",
+    "variable length": "cells/",
+    "padding": "cells/",
+    "cite": "questions/",
+    "custom norm": "cells/",
+}
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_warnings(tmp_path):
     site = tmp_path / "site"
@@ -304,6 +313,13 @@ def test_the_site_builds_without_warnings(tmp_path):
         text = (site / page / "index.html").read_text(encoding="utf-8")
         assert text.count("<math") == count
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
+    # What is searched for stands in a title, which counts most, but for those pages.
+    for query, place in SEARCHED.items():
+        found = [d["location"] for d in index["docs"] if d.get("boost", 1) == 1]
+        titles = {d["location"]: d["title"].lower() for d in index["docs"]}
+        first = [f for f in found if all(w in titles[f] for w in query.split())]
+        assert first, query
+        assert all(location.startswith(place) for location in first), query
     words = re.split(
         index["config"]["separator"],
         " ".join(doc["title"] + " " + doc["text"] for doc in index["docs"]),

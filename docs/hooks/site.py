@@ -49,6 +49,8 @@ FUNCTIONAL = {
 # These pages have tables that need the space of the table of contents.
 WIDE = ("capabilities.md", "results/index.md")
 RECORDS_PAGE = "results/records.md"
+# These hold every word, so that they would be found before the page about it.
+FOUND_LAST = ("log.md", "changelog.md", "benchmarks.md", RECORDS_PAGE)
 RECORD = re.compile(r".*\.(csv|jsonl|json)")
 PUBLISHED = re.compile(r".*\.(png|csv|jsonl)")
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
@@ -163,6 +165,8 @@ def on_page_markdown(markdown, page, config, files):
     here = page.file.src_uri
     if here in WIDE:
         page.meta["hide"] = ["toc"]
+    if here in FOUND_LAST:
+        page.meta["search"] = {"boost": 1e-4}
     folder = posixpath.dirname(place_in_repository(here))
 
     def link(match):

@@ -29,8 +29,8 @@ ANIMATED = 16
 MAX_GLIMPSES = 12
 # Picture pixels for a pixel of an image in `glimpses`.
 ZOOM = 4
-# The animation shows its last frame this many times more.
-LAST_FRAMES = 24
+# The animation shows the finished images for this many frames.
+HELD_FRAMES = 24
 CAPTIONS = {
     "samples": "images drawn from the prior: the mean of each pixel",
     "samples_over_glimpses": "drawn from the prior, glimpse by glimpse; "
@@ -97,15 +97,14 @@ def animation(
       images: [G, N, S, S], of 0 to 1, after each glimpse.
       windows: [G, N, 5], what was written to, see `attention.geometry`.
     """
+    # The finished images come first, without windows, so that a still shows them.
+    frames = [page(images[-1, :ANIMATED], 8)] * HELD_FRAMES
     # A frame for each glimpse: the canvas so far, and the window that is written to.
-    frames = []
     for image, numbers in zip(images, windows, strict=True):
         shown = windows_of(draw, "write", numbers[:ANIMATED])
         # Thin lines, since these images are small.
         shown = [window._replace(sigma=0.0) for window in shown]
         frames.append(page(image[:ANIMATED], 8, shown))
-    # The last frames have no windows, so that the images can be seen.
-    frames += [page(images[-1, :ANIMATED], 8)] * LAST_FRAMES
     return np.stack(frames)
 
 

@@ -230,7 +230,7 @@ def test_pictures_show_what_was_read_and_written():
     shown = pictures.draw_all(draw, params, x, jax.random.key(0))
     assert set(shown) == {"samples", "samples_over_glimpses", "glimpses"}
     assert all(v.dtype == np.uint8 and v.shape[-1] == 3 for v in shown.values())
-    assert len(shown["samples_over_glimpses"]) == 4 + pictures.LAST_FRAMES
+    assert len(shown["samples_over_glimpses"]) == 4 + pictures.HELD_FRAMES
 
 
 def test_frame_stands_where_the_window_stands():
