@@ -8,6 +8,7 @@ that it adds. Nothing here imports JAX, so that config files are read at once.
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
@@ -88,7 +89,7 @@ class Field(NamedTuple):
       optional: whether it may be None, which means not set. A field whose default is
         None may be.
       from_data: whether the data set determines it. It may be None, and then gets what
-        the data says, see `engine.experiment.fill_sizes`.
+        the data says, see `engine.experiment.with_sizes`.
       may_change: whether it may differ when a run goes on, or a function that says this
         of a `Run`.
     """
@@ -129,6 +130,30 @@ class Field(NamedTuple):
         if self.allowed is not None:
             return value in self.allowed
         return isinstance(value, self.kind)
+
+
+class Size(NamedTuple):
+    """What the data set says about a field that is `from_data`.
+
+    Attributes:
+      value: what the field gets where it is None.
+      least: the smallest value that fits; None: only `value` does.
+      most: the largest value that fits.
+    """
+
+    value: Any
+    least: float | None = None
+    most: float = math.inf
+
+    def problem(self, stated: Any) -> str:
+        """Return why a value does not fit, or "". Of a tuple, the last entry counts."""
+        if self.least is None:
+            return "" if stated == self.value else f"has {self.value}"
+        number = stated[-1] if isinstance(stated, tuple) else stated
+        if self.least <= number <= self.most:
+            return ""
+        most = f" and at most {self.most}" if self.most < math.inf else ""
+        return f"needs at least {self.least}{most}"
 
 
 def check(values: Mapping[str, Any], known: Mapping[str, Field]) -> None:

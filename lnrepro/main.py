@@ -34,8 +34,8 @@ try:
     from absl import flags, logging
     from ml_collections import ConfigDict
 
-    from lnrepro.checks import local_path
     from lnrepro.engine import config_file
+    from lnrepro.paths import local_path
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)

@@ -156,7 +156,6 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
       config: the config file.
       data_dir: --data_dir.
     """
-    from lnrepro.checks import size_flag
     from lnrepro.engine import config_file
 
     is_paper = config_file.read(f"{ROOT / config}:paper").data.name == name
@@ -171,7 +170,7 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
         stated = operator.attrgetter(field)(resolved)
         # The default config has sizes of small sets, such as that of a vocabulary.
         if size.problem(stated) or (not is_paper and stated != size.value):
-            flags.append(size_flag(field, size))
+            flags.append(f"--config.{field}=None")
     if not is_paper:
         # The default directory belongs to the config's own data.
         experiment = resolved.experiment.rpartition(".")[2]

@@ -33,7 +33,7 @@ RULES = {
     ),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": (
-        {"data", "checks", "errors", "fields", "folders", "optional"},
+        {"data", "paths", "errors", "fields", "folders", "optional"},
         {"flax", "optax", "tensorflow", "pickle"},
     ),
     "lnrepro/engine": (
@@ -41,7 +41,7 @@ RULES = {
             "engine",
             "data",
             "config",
-            "checks",
+            "paths",
             "errors",
             "fields",
             "optional",
@@ -51,16 +51,16 @@ RULES = {
         {"flax"},
     ),
     # The ground floor, which data sets, trainer and scripts stand on.
-    "lnrepro/checks.py": ({"errors"}, {"jax", "flax", "optax"}),
+    "lnrepro/paths.py": ({"errors"}, {"jax", "flax", "optax"}),
     "lnrepro/fields.py": ({"errors"}, {"jax", "flax", "numpy", "optax", "absl"}),
     "lnrepro/errors.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/folders.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/optional.py": (set(), {"jax", "flax", "optax"}),
-    "lnrepro/main.py": ({"engine", "checks", "errors"}, {"flax"}),
-    "lnrepro/runs.py": ({"engine", "checks", "errors", "folders"}, {"flax"}),
+    "lnrepro/main.py": ({"engine", "paths", "errors"}, {"flax"}),
+    "lnrepro/runs.py": ({"engine", "paths", "errors", "folders"}, {"flax"}),
     "experiments": (
         {
-            "checks",
+            "paths",
             "errors",
             "fields",
             "engine.evaluation",

@@ -13,12 +13,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import Size
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.readers.cnn import FIRST_ENTITY
 from lnrepro.errors import UserError
+from lnrepro.fields import Size
 
 # "passage" and "question", ragged word numbers, and "answer" [N].
 Columns = dict[str, np.ndarray | Ragged]

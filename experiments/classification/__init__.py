@@ -12,12 +12,12 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import Size
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.data.reader import INDEX, ColumnSpec
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment, Metric
+from lnrepro.fields import Size
 
 NLL = Metric("nats per image")
 # Of training, and of a split.

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import Size
 from lnrepro.data.readers.binarized_mnist import COLUMNS
 from lnrepro.errors import DataError
+from lnrepro.fields import Size
 
 
 def sizes(config: ConfigDict) -> dict[str, Size]:

@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import Size
+from lnrepro.fields import Size
 
 
 class Lines(Sequence):

@@ -11,10 +11,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import Size
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan, draws_of
 from lnrepro.data.ragged import forget_pages
+from lnrepro.fields import Size
 
 from .captions import Captions
 

@@ -4,7 +4,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.sets import open_set
-from lnrepro.checks import Size
+from lnrepro.fields import Size
 
 # The number of words of the authors.
 VOCABULARY = 20_000

@@ -11,10 +11,10 @@ import pathlib
 import re
 from importlib import metadata
 
-from lnrepro.checks import local_path
 from lnrepro.data.reader import Reader
 from lnrepro.data.set_folder import SET_FILE, open_folder
 from lnrepro.errors import DataError
+from lnrepro.paths import local_path
 
 # Folder of all prepared sets; None is $LNREPRO_DATA, or ~/.cache/lnrepro without it.
 DataDir = str | os.PathLike | None

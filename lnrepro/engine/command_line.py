@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lnrepro.checks import is_path, local_path
 from lnrepro.errors import UserError
+from lnrepro.paths import is_path, local_path
 
 
 class Parser(argparse.ArgumentParser):

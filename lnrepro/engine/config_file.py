@@ -16,9 +16,9 @@ from types import ModuleType
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from lnrepro.checks import is_path, local_path
 from lnrepro.config import FIELDS, flat, no_field
 from lnrepro.errors import UserError
+from lnrepro.paths import is_path, local_path
 
 
 def configs() -> list[str]:

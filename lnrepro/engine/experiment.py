@@ -13,9 +13,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import config as configs
-from lnrepro.checks import Size, check_sizes
-from lnrepro.errors import UserError
-from lnrepro.fields import COUNT, Field
+from lnrepro.errors import DataError, UserError
+from lnrepro.fields import COUNT, Field, Size
 
 # {"params": pytree, and other collections such as "batch_stats"}
 Vars = Mapping[str, Any]
@@ -111,7 +110,7 @@ class Experiment(NamedTuple):
 
     `make` and `init` do not touch data: every size stands in the config. A model can
     then be built, counted and tested without its data set. Before training, sizes that
-    are None are filled by `fill_sizes`, and the others are checked.
+    are None are filled by `with_sizes`, and the others are checked.
 
     Attributes:
       init: (key) -> vars.
@@ -214,44 +213,37 @@ def fields(name: str) -> dict[str, Field]:
     return {**configs.FIELDS, **getattr(_module(name), "FIELDS", {})}
 
 
-def fill_sizes(config: ConfigDict) -> ConfigDict:
-    """Replace the sizes that are None by what the data set says.
+def with_sizes(config: ConfigDict, check: bool = False) -> ConfigDict:
+    """Return a config with what the data set says in place of the sizes that are None.
 
-    These are the fields that are `from_data`. The module of the experiment has
-    `sizes(config)`. The data is touched only if one of them is None.
+    Sizes are the fields that are `from_data`. The module of the experiment has
+    `sizes(config)`. The data is touched only if one of them is None, or to check.
+
+    Args:
+      config: the config.
+      check: whether to check the sizes that are not None.
 
     Raises:
-      UserError: the data set is missing.
+      DataError: the data set is missing, or sizes do not fit it, which are named.
     """
-    module = _module(config.experiment)
-    if not isinstance(module, SizedModule):
+    module, stated = _module(config.experiment), configs.flat(config)
+    sizes = {name for name, own in fields(config.experiment).items() if own.from_data}
+    is_open = any(stated[name] is None for name in sizes & stated.keys())
+    if not isinstance(module, SizedModule) or not (check or is_open):
         return config
-    known = fields(config.experiment)
-    unset = [
-        name
-        for name, value in configs.flat(config).items()
-        if value is None and name in known and known[name].from_data
-    ]
-    # The config states all sizes mostly, and then the data is opened once, by the
-    # checks.
-    sizes = module.sizes(config) if unset else {}
-    changes = {name: sizes[name].value for name in unset if name in sizes}
-    if not changes:
-        return config
-    filled = config.copy_and_resolve_references()
-    filled.update_from_flattened_dict(changes)
+    filled, wrong = config.copy_and_resolve_references(), {}
+    for name, size in module.sizes(config).items():
+        if stated[name] is None:
+            filled.update_from_flattened_dict({name: size.value})
+        elif problem := size.problem(stated[name]):
+            wrong[f"config.{name} = {stated[name]}, but it {problem}"] = name
+    if check and wrong:
+        flags = [f"--config.{name}=None" for name in wrong.values()]
+        raise DataError(
+            f"{config.data.name} has other sizes: {'; '.join(wrong)}; to take what it "
+            f"has, pass {' '.join(flags)}"
+        )
     return filled
-
-
-def check_data_sizes(config: ConfigDict) -> None:
-    """Check the sizes in a config against the data set.
-
-    Raises:
-      UserError: some do not fit, which are named; or the data set is missing.
-    """
-    module = _module(config.experiment)
-    if isinstance(module, SizedModule):
-        check_sizes(config, module.sizes(config))
 
 
 def _module(name: str) -> ExperimentModule:

@@ -21,11 +21,11 @@ import jax
 import numpy as np
 
 from lnrepro import data
-from lnrepro.checks import local_path
 from lnrepro.engine import json_files, workdir
 from lnrepro.engine.checkpoint import described
 from lnrepro.engine.run_config import differences
 from lnrepro.errors import UserError
+from lnrepro.paths import local_path
 
 WEIGHTS = "model.safetensors"
 CARD = "README.md"

@@ -14,13 +14,13 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lnrepro.checks import local_path
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import export, json_files, metrics, run_config, workdir
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
 from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
+from lnrepro.paths import local_path
 
 logger = logging.getLogger("lnrepro")
 

@@ -28,7 +28,7 @@ def resolved(config: ConfigDict) -> ConfigDict:
     read_back = from_json(as_json(config))
     known = experiment.fields(read_back.experiment)
     fields.check(configs.flat(read_back), known)
-    return experiment.fill_sizes(read_back)
+    return experiment.with_sizes(read_back)
 
 
 def as_json(config: ConfigDict) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
       UserError: the run cannot be trained.
     """
     fingerprint, facts = _data_identity(run.config.data)
-    experiment.check_data_sizes(run.config)
+    experiment.with_sizes(run.config, check=True)
     experiment.check_names(run.config, run.metrics)
     if run.experiment.check:
         run.experiment.check()

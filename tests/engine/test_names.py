@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from lnrepro import checks
+from lnrepro import paths
 from lnrepro.engine import command_line, experiment, train
 from lnrepro.engine.experiment import Metric
 from tests.engine import toy
@@ -73,7 +73,7 @@ def test_evaluations_that_never_run_may_be_named(monkeypatch):
 @pytest.mark.parametrize("path", ["gs://b/x", "s3://b/x", "hdfs:/x"])
 def test_addresses_are_no_paths(path):
     with refused("--out", path):
-        checks.local_path(path, "--out")
+        paths.local_path(path, "--out")
 
 
 def test_command_lines_expand_the_home_folder(tmp_path, monkeypatch):

@@ -2,9 +2,8 @@
 
 import pytest
 
-from lnrepro.checks import Size
 from lnrepro.engine import config_file, experiment
-from lnrepro.fields import Lengths
+from lnrepro.fields import Lengths, Size
 from tests.refused import refused
 from tests.runs import EXPERIMENTS, ROOT
 
@@ -19,14 +18,14 @@ def test_sizes_that_are_none_come_from_the_data(name, tmp_path):
     known = experiment.fields(stated.experiment)
     fields = [field for field in known if known[field].from_data]
     unset = read(name, *(f"--config.{field}=None" for field in fields))
-    filled = experiment.fill_sizes(unset)
-    experiment.check_data_sizes(filled)
+    filled = experiment.with_sizes(unset)
+    experiment.with_sizes(filled, check=True)
     assert filled.data.train_examples == stated.data.train_examples
     experiment.load(filled)
     assert experiment.total_steps(filled) == experiment.total_steps(stated)
     # A set that states all its sizes is not opened.
     stated.data.dir = str(tmp_path / "nowhere")
-    assert experiment.fill_sizes(stated).data == stated.data
+    assert experiment.with_sizes(stated).data == stated.data
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -34,11 +33,12 @@ def test_all_sizes_that_do_not_fit_are_named_with_their_flags():
     flags = ["--config.data.features=63", "--config.data.train_examples=9"]
     config = read("mnist", *flags)
     with refused(
-        "config.data.train_examples = 9, but digits has 1437",
-        "config.data.features = 63, but digits has 64",
-        "pass --config.data.train_examples=1437 --config.data.features=64",
+        "digits has other sizes",
+        "config.data.train_examples = 9, but it has 1437",
+        "config.data.features = 63, but it has 64",
+        "pass --config.data.train_examples=None --config.data.features=None",
     ):
-        experiment.check_data_sizes(config)
+        experiment.with_sizes(config, check=True)
 
 
 def test_a_field_that_a_variant_unsets_can_be_set_again():
@@ -54,7 +54,7 @@ def test_a_size_may_have_bounds():
     assert not Size((8, 8)).problem((8, 8))
     assert not Size(16.0, least=16.0).problem(255.0)
     assert Size(16.0, least=16.0).problem(1.0) == "needs at least 16.0"
-    assert Size(5, least=1, most=5).problem(6) == "allows at most 5"
+    assert Size(5, least=1, most=5).problem(6) == "needs at least 1 and at most 5"
     assert Size((8, 40), least=40).problem((8, 16)) == "needs at least 40"
 
 

@@ -400,8 +400,8 @@ def test_the_most_relevant_sentences_are_kept_and_long_texts_refused(tmp_path):
     assert (part.lengths > 0).all()
     assert (part.lengths < whole.lengths).all()
     config.data.passage_buckets = (4,)
-    with refused("config.data.passage_buckets = (4,), but news_stories needs at least"):
-        experiment.check_data_sizes(config)
+    with refused("config.data.passage_buckets = (4,), but it needs at least"):
+        experiment.with_sizes(config, check=True)
 
 
 def test_pictures_mark_the_words_that_are_looked_at():

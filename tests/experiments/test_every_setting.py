@@ -43,7 +43,7 @@ CASES = [
 def config_of(name, **changes):
     config = config_file.read(f"{ROOT}/configs/{name}.py:smoke")
     config.update_from_flattened_dict({"steps": 4, "save_every": 2} | changes)
-    return experiment.fill_sizes(config)
+    return experiment.with_sizes(config)
 
 
 def crash_at(monkeypatch, step):

@@ -51,7 +51,7 @@ def opened(name, norm):
     """The config, the experiment and its first batch, with inputs as real numbers."""
     flags = (f"--config.norm={norm}", f"--config.batch_size={ROWS}")
     config = config_file.read(f"{ROOT}/configs/{name}.py:smoke", flags)
-    exp = experiment.load(experiment.fill_sizes(config))
+    exp = experiment.load(experiment.with_sizes(config))
     batch = dict(next(iter(exp.batches(0))))
     for entry in batch.keys() & set(INPUTS[name]):
         batch[entry] = np.asarray(batch[entry], np.float32)

@@ -201,7 +201,7 @@ def test_own_captions_of_any_number_and_features_of_any_size(tmp_path):
     for name, field in experiment.fields("experiments.order_embeddings").items():
         if field.from_data:
             config.update_from_flattened_dict({name: None})
-    config = experiment.fill_sizes(config)
+    config = experiment.with_sizes(config)
     assert config.model.features == 12
     assert config.evaluation.fold == 10
     exp = make(config)

@@ -33,7 +33,7 @@ def test_padding_leaves_no_trace(name):
     if name == "order_embeddings":
         # Tokens in one part.
         config.packed = False
-    exp = experiment.load(experiment.fill_sizes(config))
+    exp = experiment.load(experiment.with_sizes(config))
     vars = jax.jit(exp.init)(jax.random.key(0))
     with contextlib.closing(exp.batches(0)) as batches:
         batch = jax.tree.map(np.asarray, dict(next(batches)))

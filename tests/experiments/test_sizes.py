@@ -168,7 +168,7 @@ def test_sizes_of_other_data_are_named(name, data_dir):
     for field, value in OTHER_DATA[name].items():
         config = config_of(name, "smoke", **{"data.dir": data_dir, field: value})
         with refused(f"config.{field} = ", config.data.name, error=DataError):
-            experiment.check_data_sizes(config)
+            experiment.with_sizes(config, check=True)
 
 
 OWN_IMAGES = [
@@ -197,7 +197,7 @@ def test_own_images_that_an_experiment_cannot_take(name, columns, message, tmp_p
     data.prepare("own", tmp_path, tmp_path, reader=reader)
     changes = {"data.name": "own", "data.dir": str(tmp_path)}
     with pytest.raises(DataError, match=message):
-        experiment.check_data_sizes(config_of(name, "", **changes))
+        experiment.with_sizes(config_of(name, "", **changes), check=True)
 
 
 def test_classes_are_counted_in_all_splits(tmp_path):

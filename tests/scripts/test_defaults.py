@@ -39,7 +39,7 @@ def test_a_limit_is_between_good_and_bad_runs(name):
 
 def finished(folder, config, **numbers):
     """Write what the check reads of a finished run."""
-    about = {"config": as_json(experiment.fill_sizes(config)), "data": {}}
+    about = {"config": as_json(experiment.with_sizes(config)), "data": {}}
     (folder / "config.json").write_text(json.dumps(about))
     (folder / "results.json").write_text(json.dumps(numbers))
 

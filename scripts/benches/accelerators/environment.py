@@ -13,8 +13,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from lnrepro.checks import local_path
 from lnrepro.errors import UserError, run_script
+from lnrepro.paths import local_path
 
 # What the CUDA plugin needs besides itself to compile: ptxas, the device library, and
 # NVRTC for our own kernels. The libraries that run a program, such as cuBLAS, are not
