@@ -43,6 +43,24 @@ BATCH = Bounds(1, 10**7, integer=True)
 OPEN = ("model", "data", "evals")
 
 
+class Panels:
+    """Panels of curves.png, see `engine.artifacts.draw_curves`."""
+
+    def __str__(self) -> str:
+        return "panels (label, (metric, ...), 'linear' or 'log')"
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, tuple) and all(map(_is_panel, value))
+
+
+def _is_panel(value: object) -> bool:
+    match value:
+        case (str(), tuple() as metrics, "linear" | "log", *unit):
+            are_names = all(isinstance(name, str) for name in metrics)
+            return are_names and len(unit) < 2 and all(n in COUNT for n in unit)
+    return False
+
+
 def _evaluates_alone(run: Any) -> bool:
     """Whether the numbers of an example do not depend on the others in its batch."""
     return run.experiment.evaluates_alone
@@ -154,6 +172,7 @@ FIELDS: Mapping[str, Field] = {
     "curves": Field(
         (),
         "panels of curves.png: (label, (metric, ...), linear or log)",
+        allowed=Panels(),
         may_change=True,
     ),
 }

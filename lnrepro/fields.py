@@ -32,8 +32,8 @@ class Bounds:
 
     def __str__(self) -> str:
         if self.integer:
-            return f"a whole number from {self.low:,} to {self.high:,} is needed"
-        return f"a number from {self.low:.8g} to {self.high:.8g} is needed"
+            return f"a whole number from {self.low:,} to {self.high:,}"
+        return f"a number from {self.low:.8g} to {self.high:.8g}"
 
     def __contains__(self, value: object) -> bool:
         kind = numbers.Integral if self.integer else numbers.Real
@@ -52,7 +52,7 @@ class Lengths:
     low: int = 1
 
     def __str__(self) -> str:
-        return f"give one or more lengths that ascend, each at least {self.low}"
+        return f"one or more lengths that ascend, each at least {self.low}"
 
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, tuple) or not value:
@@ -84,7 +84,7 @@ class Field(NamedTuple):
       help: what it means.
       type: the type of its values; None takes that of the default.
       allowed: the values that it may have: a tuple of them, or a container whose `str`
-        says what is needed, such as Bounds. Bounds hold for every entry of a tuple.
+        names them, such as Bounds. Bounds hold for every entry of a tuple.
         None allows all values of its type.
       optional: whether it may be None, which means not set. A field whose default is
         None may be.
@@ -116,10 +116,8 @@ class Field(NamedTuple):
     def words(self) -> str:
         """The values that it may have, in words."""
         if isinstance(self.allowed, tuple):
-            return f"choose one of {', '.join(self.allowed)}"
-        return str(
-            self.allowed or f"a value of the type {self.kind.__name__} is needed"
-        )
+            return f"one of {', '.join(self.allowed)}"
+        return str(self.allowed or f"a value of type {self.kind.__name__}")
 
     def allows(self, value: Any) -> bool:
         """Whether it may have a value."""
@@ -169,7 +167,9 @@ def check(values: Mapping[str, Any], known: Mapping[str, Field]) -> None:
     for name, value in values.items():
         if name in known and not known[name].allows(value):
             field = known[name]
-            raise UserError(f"config.{name} = {value!r}: {field.words} ({field.help})")
+            raise UserError(
+                f"config.{name} = {value!r}: give {field.words} ({field.help})"
+            )
 
 
 def check_seed(seed: int) -> None:
@@ -182,4 +182,4 @@ def check_seed(seed: int) -> None:
       UserError: JAX would take it modulo 2^32, so that it equals another seed.
     """
     if seed not in SEED:
-        raise UserError(f"seed = {seed}: {SEED}")
+        raise UserError(f"seed = {seed}: give {SEED}")

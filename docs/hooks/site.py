@@ -6,12 +6,16 @@ where a link leads to nothing.
 """
 
 import base64
+import importlib
 import json
 import pathlib
 import posixpath
 import re
 
 from mkdocs.structure.files import File
+
+from lnrepro import config as configs
+from lnrepro.fields import Field
 
 ROOT = pathlib.Path(__file__).parents[2]
 # The documents of the repository that are pages of the site.
@@ -94,6 +98,7 @@ def on_files(files, config):
             place = place_on_site(path.relative_to(ROOT).as_posix())
             files.append(File.generated(config, place, abs_src_path=str(path)))
     add(RECORDS_PAGE, records_page())
+    add("fields.md", fields_page())
     for subject, names in FUNCTIONAL.items():
         add(f"api/functional/{subject}.md", functional_page(subject, names.split()))
     for path in sorted((ROOT / "docs/examples").glob("*.py")):
@@ -124,6 +129,30 @@ def records_page():
                 lines.append(f"- [{path.name}](../../{folder}/{path.name})")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def fields_page():
+    """Return the page that lists the fields of all configs, and of each experiment."""
+    tables = {"All configs": configs.FIELDS}
+    for path in sorted((ROOT / "experiments").glob("*/fields.py")):
+        name = path.parent.name
+        module = importlib.import_module(f"experiments.{name}.fields")
+        tables[f"configs/{name}.py"] = module.FIELDS
+    parts = ["# Fields of configs"]
+    for title, known in tables.items():
+        lines = ["| field | default | meaning | allowed | on resume |", "|-|-|-|-|-|"]
+        lines += [f"| `{name}` | {field_row(field)} |" for name, field in known.items()]
+        parts += [f"## {title}", "\n".join(lines)]
+    return "\n\n".join(parts)
+
+
+def field_row(field: Field):
+    """Return what the table says about a field, behind its name."""
+    unset = " or None" if field.may_be_none else ""
+    resume = "may change" if field.may_change else ""
+    if callable(field.may_change):
+        resume = (field.may_change.__doc__ or "").replace("Whether", "may change if")
+    return f"`{field.default!r}` | {field.help} | {field.words}{unset} | {resume}"
 
 
 def functional_page(subject, names):

@@ -7,7 +7,7 @@ class Texts:
     """One or more texts."""
 
     def __str__(self) -> str:
-        return "give one or more texts that are not empty"
+        return "one or more texts that are not empty"
 
     def __contains__(self, value: object) -> bool:
         is_full = isinstance(value, tuple) and bool(value)

@@ -92,7 +92,7 @@ class Plan:
             )
         if self.lengths is not None:
             if tuple(self.buckets) not in Lengths(0):
-                raise UserError(f"buckets = {self.buckets}: {Lengths(0)}")
+                raise UserError(f"buckets = {self.buckets}: give {Lengths(0)}")
             longest, last = self.lengths.max(), self.buckets[-1]
             if longest > last:
                 raise UserError(

@@ -227,7 +227,8 @@ def _check_column(
     if is_ragged:
         row = int(np.searchsorted(column.offsets, row, side="right")) - 1
     raise DataError(
-        f"{name} of example {row} of {split} is {numbers.reshape(-1)[first]}; {spec}"
+        f"{name} of example {row} of {split} is {numbers.reshape(-1)[first]}; "
+        f"{spec} is needed"
     )
 
 

@@ -279,7 +279,7 @@ def steps_per_epoch(config: ConfigDict) -> int:
     size, examples = config.batch_size, config.data.train_examples
     for name, value in (("batch_size", size), ("data.train_examples", examples)):
         if value not in COUNT:
-            raise UserError(f"config.{name} = {value}: {COUNT}")
+            raise UserError(f"config.{name} = {value}: give {COUNT}")
     if size > examples:
         raise UserError(
             f"config.batch_size = {size} is larger than config.data.train_examples = "
@@ -303,7 +303,7 @@ def total_steps(config: ConfigDict) -> int:
     if steps not in COUNT:
         raise UserError(
             f"config.steps = {config.steps} and config.epochs = {config.epochs} give "
-            f"{steps} steps: {COUNT}"
+            f"{steps} steps: {COUNT} is needed"
         )
     return steps
 
@@ -373,8 +373,7 @@ def check_names(config: ConfigDict, known: Mapping[str, Metric]) -> None:
       known: see `known_metrics`.
 
     Raises:
-      UserError: `curves` has the wrong form, a number is not measured, or `best.mode`
-        is not that of the number.
+      UserError: a number is not measured, or `best.mode` is not that of the number.
     """
     best = config.best
     named = [("config.curves", name) for name in names_in(config.curves)]
@@ -406,19 +405,8 @@ def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
 
 
 def names_in(curves: Any) -> list[str]:
-    """Return the metrics that `config.curves` names.
-
-    Raises:
-      UserError: it does not have the form that `lnrepro.config.FIELDS` describes.
-    """
+    """Return the metrics that `config.curves` names."""
     names = []
-    for panel in curves:
-        match panel:
-            case [_, list() | tuple() as metrics, "linear" | "log", *_]:
-                names += metrics
-            case _:
-                raise UserError(
-                    f"config.curves: {panel!r} is no panel; a panel is (label, "
-                    "(metric, ...), 'linear' or 'log')"
-                )
+    for _, metrics, *_ in curves:
+        names += metrics
     return names

@@ -43,8 +43,9 @@ def as_json(config: ConfigDict) -> dict[str, Any]:
     read_back = json.loads(text, parse_constant=str)
     for field, value, _ in differences(values, read_back, "config"):
         raise UserError(
-            f"{field} = {value!r}: a config.json does not keep it; give numbers that "
-            "are finite, texts, True, False, None, or tuples and dicts of them"
+            f"{field} = {' '.join(repr(value).split())}: a config.json does not keep "
+            "it; give numbers that are finite, texts, True, False, None, or tuples and "
+            "dicts of them"
         )
     return read_back
 

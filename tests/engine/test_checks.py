@@ -36,7 +36,7 @@ from tests.refused import refused
 def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
     config = toy.get_config()
     config.update_from_flattened_dict({field: value})
-    with refused(f"config.{field} = {value}: {FIELDS[field].words}"):
+    with refused(f"config.{field} = {value}: give {FIELDS[field].words}"):
         train.train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -45,11 +45,13 @@ def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
     ("named", "changes"),
     [
         ("config.data.name", {"data.name": None}),
+        ("config.curves", {"curves": (("a", (1,), "log"),)}),
+        ("config.curves", {"curves": (("a", ("test/error",), "log", 0),)}),
         ("config.best.mode", {"best.mode": "lowest"}),
-        ("'xmap': choose one of jit, pmap", {"placement": "xmap"}),
-        ("'sgd': choose one of adam, kiros_adam", {"optimizer.name": "sgd"}),
-        ("'each': choose one of global, ", {"optimizer.clip_mode": "each"}),
-        ("'linear': choose one of cosine", {"optimizer.decay": "linear"}),
+        ("'xmap': give one of jit, pmap", {"placement": "xmap"}),
+        ("'sgd': give one of adam, kiros_adam", {"optimizer.name": "sgd"}),
+        ("'each': give one of global, ", {"optimizer.clip_mode": "each"}),
+        ("'linear': give one of cosine", {"optimizer.decay": "linear"}),
         ("config.epochs = nan", {"epochs": float("nan")}),
         # JAX counts steps in 32 bits.
         ("config.epochs", {"epochs": 1e12}),
@@ -87,7 +89,7 @@ Pair = collections.namedtuple("Pair", "a b")
         np.bool_(True),
         np.str_("a"),
         (1, np.int8(2)),
-        np.zeros(2),
+        np.zeros((2, 2)),
         Pair(1, 2),
         {1, 2},
         b"bytes",

@@ -267,9 +267,9 @@ def test_a_missing_transfer_set_is_named_before_training(tmp_path):
     config.evals, config.curves = ConfigDict({"sick": "end", "mr": "never"}), ()
     exp = make(config)
     with pytest.raises(UserError, match=r"^config.evals.sick: sick is not prepared"):
-        experiment.check_names(config, exp)
+        experiment.known_metrics(config, exp)
     config.evals.sick = "never"
-    experiment.check_names(config, make(config))
+    experiment.known_metrics(config, make(config))
 
 
 @pytest.mark.parametrize(
@@ -295,6 +295,6 @@ def test_a_transfer_set_that_does_not_fit_is_named_before_training(
     config.evals, config.curves = ConfigDict({"own": "end"}), ()
     if message:
         with refused(message, "the set own", "config.evals.own to never"):
-            experiment.check_names(config, make(config))
+            experiment.known_metrics(config, make(config))
     else:
-        experiment.check_names(config, make(config))
+        experiment.known_metrics(config, make(config))
