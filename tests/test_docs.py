@@ -270,6 +270,14 @@ def test_the_data_page_has_every_set():
         assert f"`{name}`" in PAGES["data.md"], name
 
 
+@pytest.mark.parametrize("folder", ["data"])
+def test_the_page_of_the_code_names_every_file(folder):
+    text = (ROOT / "docs/code.md").read_text()
+    found = {path.name for path in (ROOT / "lnrepro" / folder).glob("*.py")}
+    missing = [name for name in found - {"__init__.py"} if name not in text]
+    assert not missing
+
+
 def test_the_reference_has_the_engine_of_experiments():
     allowed, _ = RULES["experiments"]
     for module in sorted(allowed):

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -129,33 +128,6 @@ def test_print_gives_the_shells_words_and_leaves_out_finished_runs(tmp_path, cap
     wanted = [f"--workdir={root}/norm={norm},seed=0" for norm in ("batch", "layer")]
     assert [w[-1] for w in words] == wanted
     assert words[0][:3] == ["python", "-m", "lnrepro.main"]
-
-
-def test_code_of_another_place_is_refused(tmp_path):
-    """Another checkout's lnrepro, and an installed package named like a folder."""
-
-    def started(script, path):
-        env = os.environ | {"PYTHONPATH": str(path)}
-        command = [sys.executable, str(script), "--help"]
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-        (line,) = done.stderr.splitlines()
-        assert done.returncode == 2
-        return line
-
-    other = tmp_path / "other"
-    for name in ("scripts/sweep.py", "lnrepro/errors.py"):
-        (other / name).parent.mkdir(parents=True)
-        shutil.copy(ROOT / name, other / name)
-    line = started(other / "scripts/sweep.py", ROOT)
-    assert line.startswith(
-        f"error: {other}/scripts/sweep.py imports lnrepro from {ROOT}"
-    )
-    for name in ("scripts", "experiments"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-        line = started(ROOT / "scripts/reproduce.py", f"{tmp_path}:{ROOT}")
-        assert f"hides {ROOT / name}" in line
-        shutil.rmtree(tmp_path / name)
 
 
 def test_planning_initialises_no_device():
