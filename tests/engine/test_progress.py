@@ -1,6 +1,9 @@
 """What a run prints: lines, and the table at the end."""
 
 import re
+import time
+
+import pytest
 
 from lnrepro.engine.progress import Progress, table
 
@@ -19,6 +22,19 @@ def test_lines_have_the_rate_the_time_left_and_the_deciding_number_first(capsys)
     train()
     (line,) = capsys.readouterr().out.splitlines()
     assert LINE.fullmatch(line)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(50, "2.0 steps/s  0:00:50 left"), (400, "4.0 s/step  0:06:40 left")],
+)
+def test_the_rate_is_that_of_the_steps_since_the_start(
+    capsys, monkeypatch, seconds, shown
+):
+    times = iter([0, 0, seconds, seconds])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    train()
+    assert f"step 200/300  {shown}  " in capsys.readouterr().out
 
 
 def cells(line):

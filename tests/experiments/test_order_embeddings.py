@@ -12,9 +12,16 @@ import pytest
 from jax.test_util import check_grads
 
 from configs import order_embeddings as config_file
-from experiments.order_embeddings import data, make, model, ranking, retrieval
+from experiments.order_embeddings import (
+    data,
+    evaluate,
+    make,
+    model,
+    ranking,
+    retrieval,
+)
 from lnrepro.data import prepare
-from lnrepro.engine import experiment
+from lnrepro.engine import evaluation, experiment
 from tests import oracle
 
 
@@ -38,7 +45,8 @@ def oracle_caption(norm, params, words):
     return h
 
 
-def oracle_loss(config, params, images, captions):
+def oracle_errors(config, params, images, captions):
+    """Return the error of each caption (row) with each image (column)."""
     positive = config.model.similarity == "order"
 
     def unit(v):
@@ -48,17 +56,21 @@ def oracle_loss(config, params, images, captions):
     s = [unit(oracle_caption(config.norm, params, words)) for words in captions]
     im = [unit(f @ params["image"]["w"] + params["image"]["bias"]) for f in images]
 
-    def error(i, j):
+    def error(caption, image):
         if not positive:
-            return -float(s[i] @ im[j])
-        return sum(max(0, a - b) ** 2 for a, b in zip(s[i], im[j], strict=True))
+            return -float(caption @ image)
+        return sum(max(0, a - b) ** 2 for a, b in zip(caption, image, strict=True))
 
+    return np.array([[error(caption, image) for image in im] for caption in s])
+
+
+def oracle_loss(config, error):
     total = 0.0
-    for i in range(len(s)):
-        for j in range(len(s)):
+    for i in range(len(error)):
+        for j in range(len(error)):
             if i != j:
-                total += max(0, config.margin - error(i, j) + error(i, i))
-                total += max(0, config.margin - error(i, j) + error(j, j))
+                total += max(0, config.margin - error[i, j] + error[i, i])
+                total += max(0, config.margin - error[i, j] + error[j, j])
     return total
 
 
@@ -97,13 +109,18 @@ def test_loss_and_gradients_are_the_formula_in_float64(x64, norm, similarity):
 
     @jax.jit
     def loss(params):
-        return make(config).loss({"params": params}, batch, None)[0]
+        return make(config).loss({"params": params}, batch, None)
 
-    value = loss(params)
-    wanted = oracle_loss(config, params, images, captions)
+    value, (_, metrics) = loss(params)
+    error = oracle_errors(config, params, images, captions)
+    wanted = oracle_loss(config, error)
     np.testing.assert_allclose(value, wanted, rtol=1e-10)
+    own = np.eye(len(error), dtype=bool)
+    np.testing.assert_allclose(metrics["own_error"], error[own].mean(), rtol=1e-10)
+    np.testing.assert_allclose(metrics["other_error"], error[~own].mean(), rtol=1e-10)
     assert value > 0
-    check_grads(loss, (params,), order=1, modes=["rev"], eps=1e-6)
+    only_loss = jax.jit(lambda params: loss(params)[0])
+    check_grads(only_loss, (params,), order=1, modes=["rev"], eps=1e-6)
 
 
 def test_order_violations_are_the_naive_ones_with_gradients(x64):
@@ -163,6 +180,26 @@ def test_captions_of_an_image_are_drawn_alike():
     assert counts[:2].sum() == counts[2:].sum() == 500
     assert counts[:2].min() > 200
     assert counts[2:].min() > 70
+
+
+def test_all_processes_embed_the_first_images_and_their_captions(smoke, monkeypatch):
+    config, _, _ = smoke
+    split = data.open_split(config, "valid")
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    found = evaluate.embed(
+        evaluation.rows_of_examples(lambda vars, batch: batch["tokens"][0][:, :2]),
+        evaluation.rows_of_examples(lambda vars, batch: batch["image"]),
+        {},
+        split,
+        3,
+        batch_size=4,
+        buckets=config.buckets,
+    )
+    np.testing.assert_array_equal(found.images, split.columns["image"][:3])
+    captions = np.arange(split.captions.starts[3])
+    words, _ = split.captions.take(captions, 2)
+    np.testing.assert_array_equal(found.captions, words)
+    np.testing.assert_array_equal(found.image, split.captions.image[captions])
 
 
 @pytest.mark.slow
