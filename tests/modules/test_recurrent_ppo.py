@@ -1,5 +1,7 @@
 """docs/examples/recurrent_ppo.py: the maze, the replay check, and a short training."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,13 +14,15 @@ SHORT = ppo.Settings(features=8, environments=8, steps=40, updates=3, minibatche
 
 def walk(sign, actions):
     """Return the rewards and ends of a walk from the entrance."""
-    maze = ppo.Maze(jnp.int32(sign), jnp.int32(0), jnp.int32(0))
-    rewards, ends = [], []
-    for action in actions:
-        maze, reward, done = ppo.move(maze, jnp.int32(action), jax.random.key(0))
-        rewards.append(float(reward))
-        ends.append(bool(done))
-    return rewards, ends
+    maze = ppo.Maze(np.int32(sign), np.int32(0), np.int32(0))
+
+    def move(maze, action):
+        maze, *outcome = ppo.move(maze, action, jax.random.key(0))
+        return maze, outcome
+
+    steps = jax.jit(lambda maze, actions: jax.lax.scan(move, maze, actions)[1])
+    rewards, ends = steps(maze, np.array(actions, np.int32))
+    return rewards.tolist(), ends.tolist()
 
 
 @pytest.mark.parametrize(
@@ -50,37 +54,47 @@ def test_the_sign_is_seen_at_the_entrance_alone():
     assert ppo.observe(at_junction).tolist() == [0, 1, 1]
 
 
+@functools.cache
 def rollout(settings=SHORT, rollouts=2):
     """Return the policy, its parameters, and the second rollout, in mid-episode."""
     policy = ppo.make_policy(settings)
-    key = jax.random.key(0)
-    params, _, acting = ppo.start(policy, settings, key, key)
-    for i in range(rollouts):
-        acting, seen, last = ppo.act(
-            policy, params, acting, settings.steps, jax.random.key(i)
-        )
-    return policy, params, seen, last
+
+    @jax.jit
+    def run():
+        key = jax.random.key(0)
+        params, _, acting = ppo.start(policy, settings, key, key)
+
+        def act(acting, key):
+            acting, seen, last = ppo.act(policy, params, acting, settings.steps, key)
+            return acting, (seen, last)
+
+        keys = jax.random.split(key, rollouts)
+        _, found = jax.lax.scan(act, acting, keys)
+        return params, *jax.tree.map(lambda a: a[-1], found)
+
+    return policy, *jax.device_get(run())
 
 
 def test_a_stored_rollout_is_replayed_and_an_early_reset_is_noticed():
     policy, params, seen, _ = rollout()
-    inside = np.asarray(seen.resets[:, 1:])
+    inside = seen.resets[:, 1:]
     assert inside.any()
-    assert not np.asarray(seen.resets[:, 0]).all()
-    assert np.array_equal(inside, np.asarray(seen.done[:, :-1]))
-    assert ppo.replay_error(params, policy, seen) <= ppo.REPLAY_TOLERANCE
+    assert not seen.resets[:, 0].all()
+    assert np.array_equal(inside, seen.done[:, :-1])
+    error = jax.jit(ppo.replay_error, static_argnums=1)
+    assert error(params, policy, seen) <= ppo.REPLAY_TOLERANCE
     # The common mistake: the carry starts anew one step too early or too late.
     for shift in (-1, 1):
-        wrong = seen._replace(resets=jnp.roll(seen.resets, shift, axis=1))
-        assert ppo.replay_error(params, policy, wrong) > 1e-4
-    forgotten = seen._replace(carry=jnp.zeros_like(seen.carry))
-    assert ppo.replay_error(params, policy, forgotten) > 1e-4
+        wrong = seen._replace(resets=np.roll(seen.resets, shift, axis=1))
+        assert error(params, policy, wrong) > 1e-4
+    forgotten = seen._replace(carry=np.zeros_like(seen.carry))
+    assert error(params, policy, forgotten) > 1e-4
 
 
 def test_advantages_are_the_sum_of_discounted_errors():
     settings = SHORT
     _, _, seen, last = rollout()
-    found = np.asarray(ppo.advantages(seen, last, settings), np.float64)
+    found = jax.jit(ppo.advantages, static_argnums=2)(seen, last, settings)
     values = np.concatenate([seen.values, last[:, None]], 1).astype(np.float64)
     n, steps = seen.rewards.shape
     expected = np.zeros((n, steps))
@@ -96,7 +110,7 @@ def test_advantages_are_the_sum_of_discounted_errors():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("memory", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_short_training(memory):
     settings = ppo.dataclasses.replace(SHORT, memory=memory)
     progress = ppo.train(settings, jax.random.key(1))
