@@ -25,7 +25,9 @@ venv_with() {
   stamp=.venv/.installed-$extra
   want=$(cksum pyproject.toml constraints.txt | tr '\n' ' ')$(.venv/bin/python -V)${LNREPRO_EXACT:-}
   # The test extra holds the train extra, so its stamp serves both.
-  for have in "$stamp" .venv/.installed-test; do
+  other=$stamp
+  if [ "$extra" = train ]; then other=.venv/.installed-test; fi
+  for have in "$stamp" "$other"; do
     if [ -f "$have" ] && [ "$(cat "$have")" = "$want" ]; then return 0; fi
   done
   echo "installing lnrepro[$extra] into .venv (once; one to three minutes)" >&2

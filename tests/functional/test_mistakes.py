@@ -40,10 +40,6 @@ ZEROS = np.zeros((B, H), np.float32)
 NUMBERS = np.ones((4, 6), np.float32)
 
 
-def linen(module, **arguments):
-    return module.init(KEY, X, **arguments)
-
-
 def block_gru(features, **options):
     options = {"hidden_features": 2, "input_sizes": (3, 1), **options}
     return DreamerBlockGRUCell(features, **options)
