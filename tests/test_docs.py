@@ -194,6 +194,10 @@ def test_scripts_and_configs_that_the_pages_name_exist():
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)|^\[[^\]]+\]: (?!\w+:)([^#\s]+)", re.M)
 
 
+# Pages of the site, and folders that it has.
+PLACES = ("docs", "experiments", ".github", "CHANGELOG.md", "README.md")
+
+
 def test_links_lead_to_files_of_the_repository():
     found = 0
     for page, text in PAGES.items():
@@ -207,7 +211,7 @@ def test_links_lead_to_files_of_the_repository():
             assert path.exists(), (page, inline or definition)
             # Sources and tests are not on the site: their names stand in backticks.
             place = path.resolve().relative_to(ROOT).parts
-            assert place[0] in ("docs", "experiments", ".github", "CHANGELOG.md"), page
+            assert place[0] in PLACES, page
             found += 1
     assert found > 100
 
@@ -234,6 +238,20 @@ def test_the_first_paragraph_is_short(page):
     paragraphs = PAGES[page].split("\n\n")[1:]
     assert re.match(r"[\w*`\[]", paragraphs[0]), page
     assert len(paragraphs[0].split()) <= 60, page
+
+
+@pytest.mark.parametrize("page", ["README.md", "experiments/README.md"])
+def test_the_first_paragraph_of_a_folder_is_short(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert len(text.split("\n\n")[1].split()) <= 60
+
+
+def test_all_pages_together_are_short():
+    """What is added is paid for."""
+    command = ["git", "ls-files", "*.md"]
+    files = subprocess.check_output(command, cwd=ROOT, text=True).split()
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in files]
+    assert sum(len(text.split()) for text in texts) <= 30_000
 
 
 def test_the_reference_has_all_names_of_functional():
@@ -338,7 +356,7 @@ def test_the_site_builds_without_warnings(tmp_path):
 
 @pytest.mark.slow
 def test_the_site_refuses_a_link_that_leads_nowhere(tmp_path):
-    for name in ("experiments", ".github", "CHANGELOG.md"):
+    for name in ("experiments", ".github", "CHANGELOG.md", "README.md"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(DOCS, tmp_path / "docs")
     settings = "site_name: test\nplugins: []\nhooks: [docs/hooks/site.py]\nstrict: true"

@@ -49,14 +49,11 @@ def sections() -> Iterator[tuple[str, str, str]]:
     page = "benchmarks.md"
     for place, name in enumerate(("CPU", "H100")):
         of_cell = {cell: names[place] for cell, names in CELLS.items()}
-        yield page, f"milliseconds {name}", by_shape(of_cell, "ms", 1)
-    of_cell = {cell: names[0] for cell, names in CELLS.items()}
-    yield page, "memory CPU", by_shape(of_cell, "temp_mb", 0)
+        yield page, f"milliseconds {name}", milliseconds(of_cell)
     yield page, "other cells", other_cells()
     yield page, "train H100", trained()
     yield page, "kernel H200", trial()
-    for device, quantity in (("h100", "kernels"), ("v5e", "cycles")):
-        yield page, f"{quantity} {device}", compiled(device, quantity)
+    yield page, "cycles v5e", compiled()
 
 
 def speed() -> str:
@@ -81,25 +78,22 @@ def _ratios(kept, label) -> list[str]:
     return found
 
 
-def by_shape(of_cell: Mapping[str, str], key: str, decimals: int) -> str:
-    """Return a number of every cell, shape and function.
+def milliseconds(of_cell: Mapping[str, str]) -> str:
+    """Return the time of every cell, shape and function.
 
     Args:
       of_cell: {cell: name of a record}.
-      key: that of the number.
-      decimals: how many it has.
     """
     found = {}
     for cell, name in of_cell.items():
         for shape, row in records.kept(name)["details"].items():
-            values = {label: row.get(label, {}).get(key) for label in COLUMNS}
-            found[f"{cell}, {shape}"] = values
-    # Functions that have the number somewhere.
-    labels = [x for x in COLUMNS if any(values[x] for values in found.values())]
+            times = {label: row[label]["ms"] for label in COLUMNS if label in row}
+            found[f"{cell}, {shape}"] = times
+    labels = [x for x in COLUMNS if any(x in times for times in found.values())]
     rows = []
-    for about, values in found.items():
-        cells = [values[label] for label in labels]
-        rows.append((about, *("" if c is None else f"{c:.{decimals}f}" for c in cells)))
+    for about, times in found.items():
+        cells = [f"{times[x]:.1f}" if x in times else "" for x in labels]
+        rows.append((about, *cells))
     return _with_sources(["", *map(COLUMNS.get, labels)], rows, of_cell.values())
 
 
@@ -167,16 +161,15 @@ def trial() -> str:
     return _with_sources(["", *columns.values()], rows, [name])
 
 
-def compiled(device: str, quantity: str) -> str:
-    """Return thousand kernels, or million cycles, of programs that were compiled."""
-    name = f"compiled-{device}-cells"
+def compiled() -> str:
+    """Return the million cycles of programs that were compiled for a v5e."""
+    name = "compiled-v5e-cells"
     details = records.kept(name)["details"]
-    unit = 1e3 if quantity == "kernels" else 1e6
     labels = [label for label in COLUMNS if label in details["lstm, draw"]]
     rows = []
     for about, of_label in details.items():
-        values = [f"{of_label[label][quantity] / unit:.1f}" for label in labels]
-        rows.append((about.replace("lstm", "LSTM").replace("gru", "GRU"), *values))
+        values = [f"{of_label[label]['cycles'] / 1e6:.1f}" for label in labels]
+        rows.append((about.replace("lstm", "LSTM"), *values))
     return _with_sources(["", *map(COLUMNS.get, labels)], rows, [name])
 
 

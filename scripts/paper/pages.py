@@ -74,6 +74,11 @@ def sections(runs, answered) -> Iterator[tuple[pathlib.Path, str, str]]:
     yield page, "digits train/nll", tables.ends_of("train/nll", digits, 1)
     for metric in ("train/nll", "test/error"):
         yield page, f"mnist_pixels {metric}", tables.ends_of(metric, pixels, 1)
+    long = find([RESULTS / "runs"])
+    page = DOCS / "experiments/order-embeddings.md"
+    yield page, "table 2", tables.order_embeddings(long)
+    page = DOCS / "experiments/skip-thoughts.md"
+    yield page, "table 3", tables.skip_thoughts(long)
     for name, section, text in benchmarks.sections():
         yield DOCS / name, section, text
 

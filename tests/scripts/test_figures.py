@@ -265,13 +265,6 @@ def test_kept_figures_are_those_of_the_kept_runs(tmp_path, number):
     assert points == (RESULTS / f"figures/figure{number}.csv").read_text()
 
 
-@pytest.mark.parametrize("number", tables.TABLES)
-def test_kept_tables_are_those_of_the_kept_runs(number):
-    name, table = tables.TABLES[number]
-    kept = (RESULTS / f"figures/{name}.md").read_text()
-    assert table(find([RESULTS / "runs"])) == kept
-
-
 def test_the_forest_plot_shows_shares_with_intervals(tmp_path):
     rows = verdicts.of_runs(find([RESULTS / "decay"]), CLAIMS)
     (verdict,) = rows[0].verdicts.values()
