@@ -379,6 +379,6 @@ def choose(kind: str, choices: Mapping[str, Choice], name: str) -> Choice:
       ValueError: there is no such choice.
     """
     if name not in choices:
-        there = ", ".join(choice or "(none)" for choice in choices)
-        raise ValueError(f"there is no {kind} {name!r}; there are {there}")
+        known = ", ".join(choice or "(none)" for choice in choices)
+        raise ValueError(f"there is no {kind} {name!r}; there are {known}")
     return choices[name]

@@ -85,7 +85,7 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 def check_same(
     what: str,
-    there: Any,
+    recorded: Any,
     now: Mapping[str, Any],
     remedy: str,
     fixed: Collection[str] = (),
@@ -97,7 +97,7 @@ def check_same(
 
     Args:
       what: what is said of one that does not, such as "X holds another run".
-      there: its "config", as JSON values, and other values.
+      recorded: its "config", as JSON values, and other values.
       now: those of the run that are compared.
       remedy: what to do.
       fixed: fields that may differ in other runs, and not in this one.
@@ -110,7 +110,7 @@ def check_same(
     if "config" in now:
         known = experiment.fields(now["config"]["experiment"])
         free = {f"config.{name}" for name, field in known.items() if field.may_change}
-    for field, a, b in differences({name: there.get(name) for name in now}, now):
+    for field, a, b in differences({name: recorded.get(name) for name in now}, now):
         if field == "config.kernels" and (a, b) == WITHOUT_KERNELS:
             continue
         at_end = (None, "end", "never")
@@ -137,7 +137,7 @@ def identity(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
 
 def check_checkpoint(
     path: pathlib.Path,
-    there: Mapping[str, Any],
+    recorded: Mapping[str, Any],
     now: Mapping[str, Any],
     fixed: Collection[str] = (),
 ) -> None:
@@ -145,13 +145,13 @@ def check_checkpoint(
 
     Args:
       path: where it is.
-      there: its notes.
+      recorded: its notes.
       now: the `identity` of the run, or a part of it.
       fixed: see `check_same`.
     """
     check_same(
         f"{path} is a checkpoint of another run",
-        there,
+        recorded,
         now,
         "put the run's own files back, or give another --workdir",
         fixed,
