@@ -115,9 +115,10 @@ class Field(NamedTuple):
     @property
     def words(self) -> str:
         """The values that it may have, in words."""
+        words = str(self.allowed or f"a value of type {self.kind.__name__}")
         if isinstance(self.allowed, tuple):
-            return f"one of {', '.join(self.allowed)}"
-        return str(self.allowed or f"a value of type {self.kind.__name__}")
+            words = f"one of {', '.join(self.allowed)}"
+        return f"{words} or None" if self.may_be_none else words
 
     def allows(self, value: Any) -> bool:
         """Whether it may have a value."""

@@ -432,6 +432,7 @@ def test_help_lists_the_configs_and_what_a_config_has(capsys):
     out = capsys.readouterr().out
     assert "configs/draw.py:paper\n" in out
     assert "--config.steps=9000\n      number of optimiser steps\n" in out
+    assert "\n      one of none, weight, layer_cell, layer\n" in out
 
 
 def test_only_our_own_compilation_cache_has_a_limit(monkeypatch, tmp_path):

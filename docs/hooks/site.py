@@ -148,11 +148,10 @@ def fields_page():
 
 def field_row(field: Field):
     """Return what the table says about a field, behind its name."""
-    unset = " or None" if field.may_be_none else ""
     resume = "may change" if field.may_change else ""
     if callable(field.may_change):
         resume = (field.may_change.__doc__ or "").replace("Whether", "may change if")
-    return f"`{field.default!r}` | {field.help} | {field.words}{unset} | {resume}"
+    return f"`{field.default!r}` | {field.help} | {field.words} | {resume}"
 
 
 def functional_page(subject, names):

@@ -32,10 +32,10 @@ def text(config: str) -> str:
         shown = str(value)
         if len(shown) > WIDTH:
             shown = f"{shown[: WIDTH - 3]}..."
-        # What the field means, or else the group that it is in.
-        described = name
-        while described and described not in known:
-            described = described.rpartition(".")[0]
-        meaning = known[described].help if described else ""
-        lines += [f"  --config.{name}={shown}", f"      {meaning}"]
+        lines.append(f"  --config.{name}={shown}")
+        group = name.partition(".")[0]
+        if name in known:
+            lines += [f"      {known[name].help}", f"      {known[name].words}"]
+        elif group in known:
+            lines.append(f"      {known[group].help}")
     return "\n".join(lines)
