@@ -59,15 +59,17 @@ KERNELS: dict[str, tuple[str, dict]] = {
     "tpu": ("tpu", {"adds_in_loop": True}),
     "gpu": ("gpu", {"long_chunks": True}),
 }
-# Bytes of products of a sequence that a kernel for GPUs takes as one chunk. A kernel
-# stores what its loop has made, so one chunk takes up to 1.8 of the memory of XLA's
-# loop. Of three or four chunks each adds less than a third of that, and takes 0.06 ms
-# (H200; T, B, H of 64, 128, 256 to 500, 8, 400 and 64, 1024, 256).
-SMALL_SEQUENCE = 16 * 2**20
+# Bytes of products of a sequence that a kernel for GPUs takes as one chunk, by `save`:
+# those of an LSTM of T 64, B 1024, H 256, or few, since who keeps less is short of
+# memory. Each further chunk takes 0.06 to 0.19 ms (H200). A kernel stores what its loop
+# has made, so one chunk takes 1.3 to 1.7 of the temporary memory of XLA's loop, and
+# less than Flax's cell (compiled for an H100; T, B, H of 64, 128, 256 to 500, 8, 400
+# and 64, 1024, 256). What a device has is not asked: chunks decide the last bits of a
+# run, and a resume may be on another device.
+SMALL_SEQUENCE = {"products": 512 * 2**20, "recurrent": 2**24, "carries": 2**24}
 # The most and the fewest steps of a chunk of longer ones, as parts of a sequence, by
-# `save`. Who keeps less is short of memory: with thirds, save="recurrent" took 1.86 of
-# the memory of XLA's loop at T 300, B 32, H 240, and takes 1.05 so (compiled for an
-# H100).
+# `save`. With thirds, save="recurrent" took 1.86 of the memory of XLA's loop at T 300,
+# B 32, H 240, and takes 1.05 so (compiled for an H100).
 PARTS = {"products": (3, 4), "recurrent": (12, 20), "carries": (12, 20)}
 
 
@@ -184,8 +186,7 @@ def plan_for(
         rows = math.prod(leaves[0].shape[1:-1])
         chunk = _chunk(rows, steps, form.least_steps)
         if form.long_chunks:
-            parts = PARTS[options.save]
-            chunk = max(chunk, _kernel_chunk(rows, steps, weights, parts))
+            chunk = max(chunk, _kernel_chunk(rows, steps, weights, options.save))
     if options.chunk is not None:
         chunk = min(options.chunk, steps)
     keeps_all = options.chunk is None and options.save == "products"
@@ -225,7 +226,7 @@ def _with_kernel(name, form, required, layout):
     return form._replace(loop=loop, **changes)
 
 
-def _kernel_chunk(rows, steps, weights, parts):
+def _kernel_chunk(rows, steps, weights, save):
     """Steps of a chunk where each chunk is a kernel for GPUs."""
     # A product has as many numbers a row as its weight has columns, over all blocks.
     inputs = [w.shape[min(w.ndim - 2, 1)] for w in weights.values()]
@@ -233,9 +234,9 @@ def _kernel_chunk(rows, steps, weights, parts):
         w.dtype.itemsize * w.size // n
         for w, n in zip(weights.values(), inputs, strict=True)
     )
-    if steps * rows * columns <= SMALL_SEQUENCE:
+    if steps * rows * columns <= SMALL_SEQUENCE[save]:
         return steps
-    longest, shortest = (-(-steps // n) for n in parts)
+    longest, shortest = (-(-steps // n) for n in PARTS[save])
     few = range(longest, shortest - 1, -1)
     return next((size for size in few if steps % size == 0), few[0])
 

@@ -117,13 +117,14 @@ PROGRAMS = {
     "gru 1024 rows": (GRUCell(64, "layer"), 64, 1024, 64, jnp.float32),
     "lstm 1024 rows": (LSTMCell(256, "layer"), 64, 1024, 356, jnp.float32),
 }
+MIB = 2**20
 # What is compiled for other GPUs, of which those before 9.0 have no clusters.
 GPUS = {
-    "sm_80": layout.Device(108, 163 * 1024, has_clusters=False),
-    "sm_86": layout.Device(82, 99 * 1024, has_clusters=False),
-    "sm_89": layout.Device(128, 99 * 1024, has_clusters=False),
+    "sm_80": layout.Device(108, 163 * 1024, False, 40 * MIB),
+    "sm_86": layout.Device(82, 99 * 1024, False, 6 * MIB, 1536),
+    "sm_89": layout.Device(128, 99 * 1024, False, 72 * MIB, 1536),
     "sm_90": layout.Device(has_clusters=False),
-    "sm_120": layout.Device(170, 99 * 1024),
+    "sm_120": layout.Device(170, 99 * 1024, l2=96 * MIB, threads=1536),
 }
 ELSEWHERE = {
     "lstm 64": (LSTMCell(64, "layer"), 64, 64, 64, jnp.float32),

@@ -716,6 +716,30 @@ def test_a_few_layouts_are_candidates(units, rows, gpu, layouts, hopper, monkeyp
     assert found[0] == layouts
 
 
+@pytest.mark.parametrize(
+    ("gpu", "units", "rows", "is_refused"),
+    [
+        ("sm_80", 256, 1024, True),
+        ("sm_80", 128, 1024, False),
+        # Blocks of 128 units read 128 KiB each, of an L2 cache of 6 MiB or 72 MiB.
+        ("sm_86", 128, 512, True),
+        ("sm_86", 128, 128, False),
+        ("sm_89", 128, 512, False),
+        ("sm_89", 256, 64, True),  # 1 GB of local memory.
+    ],
+)
+def test_weights_that_no_cache_holds_are_refused(
+    gpu, units, rows, is_refused, hopper, monkeypatch
+):
+    monkeypatch.setattr(layout, "device", lambda: gpu_programs.GPUS[gpu])
+    cell, shape = LSTMCell(units, "layer"), (rows, T, D)
+    if is_refused:
+        with refused("exceeds the L2 cache, or 512 MiB", error=ValueError):
+            text_of(cell, shape=shape)
+    else:
+        assert "recurrence_kernel" in text_of(cell, shape=shape)
+
+
 def test_too_little_shared_memory_is_named(hopper, monkeypatch):
     monkeypatch.setattr(layout, "device", lambda: layout.Device(shared=4 * 1024))
     with refused("4 KiB of shared memory are too few", error=ValueError):
@@ -760,15 +784,16 @@ def test_a_run_records_the_layout_of_its_kernels(hopper):
         traced.lower(lowering_platforms=("cuda",))
     (words,) = seen
     assert words.startswith("kernel: 2 clusters of 2 blocks of 256 threads; ")
-    assert words.endswith("are on chip, 0 are read in every step")
+    end = "are on chip, 0 are read in every step, from 0 bytes of local memory"
+    assert words.endswith(end)
 
 
 @pytest.mark.parametrize(
     ("steps", "rows", "chunk", "short"),
     [
         (64, 64, 64, 64),
-        (64, 256, 16, 16),
-        (300, 128, 100, 25),
+        (64, 256, 64, 16),
+        (300, 128, 300, 25),
         (10_000, 128, 2_500, 625),
         (70, 16384, 24, 16),
     ],
@@ -858,6 +883,6 @@ def test_kernels_compile():
         assert large["behind_l2"] == read_128 * 1024
     for step, of_scan in found["steps"].values():
         assert step["kernels"] == 2
-        # The kernel's chunks are longer than those of the scan.
-        assert step["temporary"] <= 1.1 * of_scan["temporary"]
+        # A sequence is one chunk.
+        assert step["temporary"] <= 1.4 * of_scan["temporary"]
     assert found["refused"].startswith("NVRTC: recurrence.cu(1): error")

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 # Names of CUDA's API and their numbers.
+L2_CACHE_SIZE, MAX_THREADS_PER_MULTIPROCESSOR = 38, 39
 _MAX_DYNAMIC_SHARED_SIZE_BYTES, _CLUSTER_DIMENSION = 8, 4
 # How many clusters are held at once depends on the blocks and their threads and shared
 # memory alone.
@@ -58,6 +59,22 @@ def version() -> int:
     with contextlib.suppress(OSError, AttributeError):
         library().cuDriverGetVersion(ctypes.byref(found))
     return found.value
+
+
+@functools.cache
+def attribute(number: int) -> int | None:
+    """Return an attribute of the GPU of this process, None where it is not told."""
+    # As in `clusters`, no fault of a driver is a reason to stop a program.
+    with contextlib.suppress(Exception):
+        cuda, device, found = library(), ctypes.c_int(), ctypes.c_int()
+        ordinal = jax.local_devices()[0].local_hardware_id
+        failed = [
+            cuda.cuInit(0),
+            cuda.cuDeviceGet(ctypes.byref(device), ordinal),
+            cuda.cuDeviceGetAttribute(ctypes.byref(found), number, device),
+        ]
+        return None if any(failed) else found.value
+    return None
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """How a kernel is laid out on a GPU: blocks, rows and registers."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -14,6 +15,10 @@ CLUSTERS = (1, 2, 4, 8)
 # KiB of shared memory that a block can have, by compute capability; all others from 8.0
 # to 12.1 have 227: CUDA C++ Programming Guide, table of technical specifications.
 SHARED_MEMORY = {"8.0": 163, "8.6": 99, "8.7": 163, "8.9": 99, "12.0": 99, "12.1": 99}
+# Bytes of local memory that a kernel may take, which is outside of XLA's pool. The
+# driver reserves it for all threads that the GPU holds, whatever a kernel starts: at
+# LN-LSTM of 512 units 277 MB (H200).
+LOCAL_MEMORY = 512 * 2**20
 # Of the clusters that the multiprocessors would hold by their number, so many are not
 # counted on where no driver is asked: an H200 holds 15 of 8 blocks, not 16.
 SPARE_CLUSTERS = 2
@@ -25,6 +30,12 @@ class Device(NamedTuple):
     cores: int = 132  # Multiprocessors; under MIG, those of a part.
     shared: int = 227 * 1024  # Bytes of shared memory of a block.
     has_clusters: bool = True
+    l2: int = 50 * 2**20  # Bytes of the L2 cache.
+    threads: int = 2048  # That a multiprocessor holds.
+
+    def local_memory(self, of_block: int, rows: int) -> int:
+        """Return the bytes that are reserved where a block has some for its weights."""
+        return self.cores * self.threads * (of_block // (32 * rows))
 
     def at_once(self, blocks: int) -> int:
         """Return how many clusters of so many blocks run at the same time."""
@@ -52,12 +63,14 @@ class Kernel(NamedTuple):
     architecture: str  # Of NVRTC.
     on_chip: int  # Bytes of weights that a block keeps in registers and shared memory.
     behind_l2: int  # Bytes of weights that a block reads in every step.
+    local: int  # Bytes of local memory that the driver reserves for them.
 
     def __str__(self) -> str:
         return (
             f"{self.clusters} clusters of {self.blocks // self.clusters} blocks of "
             f"{self.threads} threads; of a block's weights {self.on_chip} bytes are on "
-            f"chip, {self.behind_l2} are read in every step"
+            f"chip, {self.behind_l2} are read in every step, from {self.local} bytes "
+            "of local memory"
         )
 
 
@@ -89,6 +102,7 @@ def kernel(
     numbers = {"C": layout.blocks, "R": layout.rows, "H": program.units}
     numbers |= {"REVERSE": int(reverse), "GROUPED": int(groups > 1), "SHARED": shared}
     clusters = groups * -(-rows // layout.rows)
+    behind_l2 = _behind_l2(fitted)
     return Kernel(
         text.source(program, numbers, fitted),
         results,
@@ -99,7 +113,8 @@ def kernel(
         # What was made for a capability runs on all later ones.
         "compute_90" if layout.blocks > 1 else "compute_80",
         sum(sum(fit.groups[:2]) * fit.size for fit in fitted),
-        sum(fit.groups[2] * fit.size for fit in fitted),
+        behind_l2,
+        device().local_memory(behind_l2, layout.rows),
     )
 
 
@@ -138,6 +153,11 @@ def check(program: Program, rows: int, measured: Layout | None) -> None:
     # Half of a training step of XLA's loop takes 15 to 63 us (LN-LSTM, seven shapes,
     # H200), of which this is two thirds to nine tenths.
     of_loop = 10 + 2e-4 * rows * program.units
+    if min(times.values()) == math.inf:
+        raise NoKernel(
+            "its weights: what is not on chip exceeds the L2 cache, or "
+            f"{LOCAL_MEMORY // 2**20} MiB of local memory"
+        )
     if min(times.values()) > of_loop:
         raise NoKernel(
             f"its weights: a step would take {min(times.values()):.0f} us, most of it "
@@ -173,6 +193,11 @@ def _usual(program, rows, groups, gpu):
     return Layout(blocks, 16 if groups * -(-rows // 8) > gpu.at_once(blocks) else 8)
 
 
+def _behind_l2(fitted):
+    """Bytes of weights that a block reads in every step."""
+    return sum(fit.groups[2] * fit.size for fit in fitted)
+
+
 def _microseconds(program, layout, fitted, clusters, gpu):
     """Estimate a step of the forward pass.
 
@@ -189,7 +214,14 @@ def _microseconds(program, layout, fitted, clusters, gpu):
     rate = min(1e5, 4.5e6 / (at_once * layout.blocks))
     for fit in fitted:
         step += 0.45 * height * sum(fit.groups) * fit.size / 115e3
-        step += fit.groups[2] * fit.size / rate
+    # Every block has a copy of what it reads. From memory that would take longer than
+    # the loop of XLA.
+    read = _behind_l2(fitted)
+    if at_once * layout.blocks * read > gpu.l2:
+        return math.inf
+    if gpu.local_memory(read, layout.rows) > LOCAL_MEMORY:
+        return math.inf
+    step += read / rate
     return step * -(-clusters // at_once)
 
 
@@ -204,4 +236,7 @@ def device() -> Device:
         getattr(gpu, "core_count", Device().cores),
         getattr(gpu, "shared_memory_per_block_optin", 0) or shared,
         float(capability) >= 9,
+        # A small one where the driver does not tell.
+        driver.attribute(driver.L2_CACHE_SIZE) or 4 * 2**20,
+        driver.attribute(driver.MAX_THREADS_PER_MULTIPROCESSOR) or 2048,
     )

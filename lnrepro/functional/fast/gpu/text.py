@@ -7,6 +7,7 @@ differ.
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from lnrepro.functional.fast.gpu.atoms import ELEMENTWISE, TYPES, Atom, Place
 from lnrepro.functional.fast.gpu.fit import Fit
@@ -29,24 +30,23 @@ KERNEL recurrence({parameters}) {{
   }}
   Shared& sm = shared<Shared>();
   const int tid = thread_id(), row = (cluster_id() - group * clusters) * R + tid / 32;
-  const Thread me = {{tid, tid / 32, tid % 32, cluster_rank(), false}};
+  const Thread me = {{tid, tid / 32, tid % 32, cluster_rank(), 0.f}};
   const int unit = me.block * U + me.lane;
   const bool has_row = row < B;
-  int s = REVERSE ? T - 1 : 0;
+  const int first = REVERSE ? T - 1 : 0, ahead = REVERSE ? -1 : 1;
   {start}
   sm.sums.start(me);
   cluster_sync();
   NO_UNROLL for (int t = 0; t < T; ++t) {{
     sm.sums.expect_step(me);
-    if (tid == 0 && !me.is_lost) {{
+    if (tid == 0 && !me.lost()) {{
       {expected}
     }}
     // The inputs of a step are read a step before.
-    const int next = t + 1 == T ? s : REVERSE ? s - 1 : s + 1;
+    const int to_next = t + 1 == T ? 0 : ahead;
     {next_inputs}
     {rounds}
     {new_carry}
-    s = next;
   }}
   {results}
   cluster_sync();  // No block leaves while others may send to it.
@@ -79,13 +79,18 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
         start.append(f"P{i}::Weights w{i}; P{i}::Local l{i};")
         start.append(f"sm.p{i}.start(w{i}, l{i}, a{weight.number}, me);")
         expected.append(f"sm.p{i}.expect_step(t);")
-    stacks = [a for a in program.inputs if a.how.argument.what == "stack"]
-    start += [_define(a, _read(a, "s" if a in stacks else "0")) for a in program.inputs]
+    stacks = _stacks(program)
+    start += [stack.to_first() for stack in stacks.values()]
+    start += [_define(a, _read(a, stacks)) for a in program.inputs]
+    read = [a for a in program.inputs if a.how.argument.what == "stack"]
+    next_inputs = [s.move("to_next") for s in stacks.values() if s.name[0] == "a"]
+    next_inputs += [_define(a, _read(a, stacks), "next_") for a in read]
 
     old = [a for array in program.start for _, a, _ in array]
     new = [a for array in program.carry for _, a, _ in array]
     new_carry = [_define(a, _value(b), "next_") for a, b in zip(old, new, strict=True)]
-    new_carry += [_set(a, _value(a, "next_")) for a in old + stacks]
+    new_carry += [_set(a, _value(a, "next_")) for a in old + read]
+    new_carry += [s.move("ahead") for s in stacks.values() if s.name[0] == "y"]
     results, outputs, totals = [], {}, []
     for i, array in enumerate((*program.start, *program.sums, *program.outputs)):
         for offset, a, is_units in array:
@@ -95,14 +100,14 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
                 totals.append(f"volatile float total{len(totals)}[NU][32 * R];")
                 start.append(f"EACH {value} = 0.f;")
                 in_step.append(f"EACH {value} += {_value(a)};")
-            line = _store(i, program, offset, value, is_units)
+            line = _store(i, program, stacks, offset, value, is_units)
             (results if i < program.once else in_step).append(line)
     sections = {
         "of_group": _of_group(program),
         "products": products,
         "start": start,
         "expected": expected,
-        "next_inputs": [_define(a, _read(a, "next"), "next_") for a in stacks],
+        "next_inputs": next_inputs,
         "rounds": _rounds(program, outputs),
         "new_carry": new_carry,
         "results": results,
@@ -201,28 +206,74 @@ def _set(a, expression, prefix="v"):
     return f"{'EACH ' * a.per_unit}{_value(a, prefix)} = {expression};"
 
 
-def _offset(has_row, size, offset, is_units, step):
-    """Where an atom lies in memory at a step."""
-    row = f"((size_t){step} * B + row)" if has_row else f"(size_t){step}"
+class Stack(NamedTuple):
+    """The pointer to an array [T, ...], which moves from step to step.
+
+    Products by B in each step, in place of it, are a tenth of all instructions.
+    """
+
+    name: str
+    has_row: bool
+    size: int  # Numbers of a row.
+    has_units: bool  # Whether it points to the unit of a lane.
+
+    def to_first(self) -> str:
+        """Return the statement that moves it to the first step."""
+        row = "((long long)first * B + row)" if self.has_row else "(long long)first"
+        return f"{self.name} += {row} * {self.size}{' + unit' * self.has_units};"
+
+    def move(self, steps: str) -> str:
+        """Return the statement that moves it by some steps."""
+        rows = f"{steps} * B" if self.has_row else steps
+        return f"{self.name} += (long long)({rows}) * {self.size};"
+
+    def index(self, offset: int, is_units: bool) -> str:
+        """Return where an atom lies from there."""
+        if is_units:
+            return f"{offset} + 32 * n"
+        return f"{offset} - unit" if self.has_units else str(offset)
+
+
+def _stacks(program):
+    """The arrays of all steps that a kernel reads and writes, by name."""
+    found = {}
+    for a in program.inputs:
+        argument, has_row, size, _ = a.how
+        if argument.what == "stack":
+            name = f"a{argument.number}"
+            has_units = a.per_unit or (name in found and found[name].has_units)
+            found[name] = Stack(name, has_row, size, has_units)
+    for i, array in enumerate(program.outputs, program.once):
+        has_units = any(is_units for *_, is_units in array)
+        size = math.prod(program.types[i].shape)
+        found[f"y{i}"] = Stack(f"y{i}", True, size, has_units)
+    return found
+
+
+def _index(name, stacks, has_row, size, offset, is_units):
+    """Where an atom lies in an array, at the step of its pointer if it is a stack."""
+    if name in stacks:
+        return stacks[name].index(offset, is_units)
     unit = " + unit + 32 * n" * is_units
-    return f"{row} * {size} + {offset}{unit}"
+    return f"{f'(size_t)row * {size} + ' * has_row}{offset}{unit}"
 
 
-def _read(a, step):
+def _read(a, stacks):
     argument, has_row, size, offset = a.how
-    at = _offset(has_row, size, offset, a.per_unit, step)
+    name = f"a{argument.number}"
+    at = _index(name, stacks, has_row, size, offset, a.per_unit)
     conditions = ["has_row"] * has_row + ["me.has(n)"] * a.per_unit
-    value = f"number(a{argument.number}[{at}])"
+    value = f"number({name}[{at}])"
     if not conditions:
         return value
     zero = "false" if a.type == "bool" else "0.f"
     return f"{' && '.join(conditions)} ? {value} : {zero}"
 
 
-def _store(i, program, offset, value, is_units):
+def _store(i, program, stacks, offset, value, is_units):
     """The statement that stores a value in result i."""
-    size, step = math.prod(program.types[i].shape), "0" if i < program.once else "s"
-    at = _offset(True, size, offset, is_units, step)
+    size = math.prod(program.types[i].shape)
+    at = _index(f"y{i}", stacks, True, size, offset, is_units)
     put = f"put(&y{i}[{at}], {value});"
     if is_units:
         return f"if (has_row) EACH if (me.has(n)) {put}"

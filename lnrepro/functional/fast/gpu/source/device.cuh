@@ -49,23 +49,21 @@ DEV void expect(Barrier* b, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                ::"r"(local(b)), "r"(bytes) : "memory");
 }
-DEV bool has_ended(Barrier* b, int parity) {
+#define ASK(how) \
+  asm volatile("{\n.reg .pred p;\n" \
+               "mbarrier." how ".parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n" \
+               "selp.u32 %0, 1, 0, p;\n}" : "=r"(r) : "r"(local(b)), "r"(parity) : "memory")
+DEV bool has_ended(Barrier* b, int parity, bool may_suspend) {
   u32 r;
-  asm volatile("{\n.reg .pred p;\n"
-               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-               "selp.u32 %0, 1, 0, p;\n}" : "=r"(r) : "r"(local(b)), "r"(parity) : "memory");
+  if (may_suspend) ASK("try_wait");
+  else ASK("test_wait");
   return r;
 }
-DEV u64 nanoseconds() {
-  u64 r;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(r));
-  return r;
-}
-// False after ten seconds, so that no fault of a kernel hangs the GPU.
+// False after some seconds, so that no fault of a kernel hangs the GPU: the first question
+// may suspend the thread for a while, and each of the others takes some 20 cycles or more.
 DEV bool wait(Barrier* b, int parity) {
-  if (has_ended(b, parity)) return true;
-  u64 end = nanoseconds() + 10000000000ull;
-  do if (has_ended(b, parity)) return true; while (nanoseconds() < end);
+  if (has_ended(b, parity, true)) return true;
+  NO_UNROLL for (u32 i = 1u << 29; i; --i) if (has_ended(b, parity, false)) return true;
   return false;
 }
 DEV void send(void* to, Barrier* b, int rank, float4 v) {

@@ -13,10 +13,12 @@ DEV float maximum(float a, float b) { return a > b || a != a ? a : b; }
 DEV float minimum(float a, float b) { return a < b || a != a ? a : b; }
 struct Thread {
   int tid, warp, lane, block;
-  mutable bool is_lost;   // a wait had no end: all that comes is NaN, and no wait is long
+  mutable float zero;   // NaN once a wait had no end: so is all that comes, and none is long
   DEV bool has(int n) const { return lane + 32 * n < units_of(block); }
-  DEV void wait(Barrier* b, int parity) const { if (!is_lost) is_lost = !::wait(b, parity); }
-  DEV float zero() const { return is_lost ? number_of_bits(0x7fc00000u) : 0.f; }
+  DEV bool lost() const { return zero != 0.f; }
+  DEV void wait(Barrier* b, int parity) const {
+    if (!lost() && !::wait(b, parity)) zero = number_of_bits(0x7fc00000u);
+  }
 };
 
 // A product of GI chunks with a weight, GO chunks of which come out. The weight stays on
@@ -161,7 +163,7 @@ struct Product {
   }
 
   DEV float result(int t, int chunk, int n, const Thread& me) const {
-    float s = me.zero();
+    float s = me.zero;
     int u = chunk * UP + me.lane + 32 * n;
     if (!me.has(n)) return s;
     if (SCATTER) UNROLL for (int b = 0; b < C; ++b) s += part[t % PARTS][b][me.warp][u];
@@ -179,7 +181,7 @@ struct Sums {
     if (me.lane == 0) for (int i = 0; i < EXCHANGES; ++i) init(&bar[i][me.warp]);
   }
   DEV void expect_step(const Thread& me) {
-    if (me.lane || me.is_lost) return;
+    if (me.lane || me.lost()) return;
     UNROLL for (int i = 0; i < EXCHANGES; ++i) expect(&bar[i][me.warp], C * sizeof(float4));
   }
   // To the same lane's block, from the first lanes of a warp.
@@ -201,7 +203,7 @@ DEV void send_sums(Sums& sm, int e, const float (&v)[N][NU], const Thread& me) {
 template <int N>
 DEV void wait_sums(Sums& sm, int e, int phase, float (&s)[4], const Thread& me) {
   me.wait(&sm.bar[e][me.warp], phase);
-  UNROLL for (int i = 0; i < N; ++i) s[i] = me.zero();
+  UNROLL for (int i = 0; i < N; ++i) s[i] = me.zero;
   UNROLL for (int b = 0; b < C; ++b)    // in the same order in all blocks
     UNROLL for (int i = 0; i < N; ++i) s[i] += (&sm.part[e][me.warp][b].x)[i];
   warp_sync();                          // all lanes have read before one sends again
@@ -228,7 +230,7 @@ template <int G>
 DEV void wait_moments(Sums& sm, int e, int phase, float (&s)[4], const Thread& me) {
   me.wait(&sm.bar[e][me.warp], phase);
   const float4(&part)[C] = sm.part[e][me.warp];
-  s[0] = s[1] = me.zero();
+  s[0] = s[1] = me.zero;
   UNROLL for (int b = 0; b < C; ++b) s[0] += part[b].x * (G * units_of(b));
   UNROLL for (int b = 0; b < C; ++b) {
     float d = part[b].x - s[0] / (G * H);
