@@ -106,7 +106,7 @@ def measure(noted: dict) -> list[dict]:
     for file, scan in noted.items():
         record = _record(file, scan)
         records.append(record)
-        taken = record["reason"] or f"kernel {record['layout']}"
+        taken = record["reason"] or f"kernel {list(record['layout'] or ())}"
         numbers = [f"{record.get(name, math.nan):.3g}" for name in COLUMNS]
         print(ROW.format(scan.cell, *numbers, taken), flush=True)
     if any(record["kernel"] for record in records):
