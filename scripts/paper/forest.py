@@ -98,7 +98,8 @@ def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> None:
             # Beside the axes, in a column of its own.
             where = {"xy": (1.01, y), "xycoords": ("axes fraction", "data")}
             colour = COLOURS.get(word, COLOURS["open"])
-            ax.annotate(word, **where, va="center", color=colour)
+            text = f"{word}, made data" if answer.is_proxy else word
+            ax.annotate(text, **where, va="center", color=colour)
         ax.set(xscale="log", ylim=(len(answers) - 0.5, -0.5))
         ax.set_xticks(list(TICKS), list(TICKS.values()))
         ax.set_yticks(range(len(answers)), [a.question.name for a in answers])

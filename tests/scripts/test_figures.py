@@ -397,3 +397,37 @@ def test_numbers_that_were_not_finite_are_no_points(tmp_path):
     write_run(tmp_path / "run", DRAW, "none", 0, values)
     (line,) = lines_of(tmp_path).values()
     assert list(line.x) == [1.0, 4.0]
+
+
+ANSWERED = verdicts.Verdict(seeds=10, value=0.5, low=0.4, high=0.6)
+ANSWERS = [
+    verdicts.Answer(claims.PLAN[0], ANSWERED, 0.01, True),
+    verdicts.Answer(claims.PLAN[2], ANSWERED, 0.5, False),
+    verdicts.Answer(claims.PLAN[3], verdicts.Verdict(), None, False),
+    verdicts.Answer(claims.PLAN[5], ANSWERED._replace(value=1.5), 0.01, False),
+]
+
+
+def test_answers_are_drawn_with_their_words(tmp_path):
+    with mock.patch.object(plot, "save") as save:
+        forest.draw_answers(ANSWERS, tmp_path / "answers")
+    (fig, _), _ = save.call_args
+    (ax,) = fig.axes
+    words = ["reproduced, made data", "open", "not run", "contradicted"]
+    assert [text.get_text() for text in ax.texts] == words
+    # A line at 100 %, then an interval and a point for each answer with a number.
+    assert [list(line.get_xdata()) for line in ax.lines[2::2]] == [[50], [50], [150]]
+    plot.plt.close(fig)
+
+
+def test_groups_of_answers_have_their_numbers_and_pages():
+    lines = tables.groups(ANSWERS).splitlines()
+    page = "docs/experiments/order-embeddings.md"
+    assert lines[0] == f"- **Yes.** [6.1]({page}) order-embeddings: 50 % (made data)"
+    assert [line.split(".**")[0] for line in lines[1:]] == [
+        "- **No",
+        "- **Undecided",
+        "- **Not run",
+    ]
+    assert lines[1].endswith("handwriting: 150 %")
+    assert lines[3].endswith(" skip-thoughts")
