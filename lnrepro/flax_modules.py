@@ -119,16 +119,22 @@ def as_drawn(tree: Any) -> Params:
 def cast(
     dtype: DTypeLike | None, x: jax.Array, params: Params
 ) -> tuple[jax.Array, Params]:
-    """Return inputs and kernels in `dtype`, or as they are where it is None.
+    """Return inputs in `dtype`, and parameters in no narrower one.
 
-    Vectors, such as biases and gains, are no part of a product and keep their dtype.
-    Complex inputs would lose a part. They stay as they are, and the cell refuses them.
+    Kernels are rounded to it when they are prepared. None changes nothing. Complex
+    inputs would lose a part. They stay as they are, and the cell refuses them.
     """
     x = jnp.asarray(x)
     if dtype is None or jnp.iscomplexobj(x):
         return x, params
-    narrow = jax.tree.map(lambda a: a.astype(dtype) if a.ndim > 1 else a, params)
-    return x.astype(dtype), narrow
+
+    def widened(a):
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            return a
+        is_narrow = jnp.finfo(a.dtype).bits < jnp.finfo(dtype).bits
+        return a.astype(dtype) if is_narrow else a
+
+    return x.astype(dtype), jax.tree.map(widened, params)
 
 
 def layer_norm_as(

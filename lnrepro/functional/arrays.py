@@ -34,10 +34,13 @@ def wide_tree(tree: Any) -> Any:
 
 
 def floating(tree: Any) -> Any:
-    """Return a pytree with None in place of what is no floating-point array."""
+    """Return a pytree with None in place of what is neither floating point nor complex.
+
+    What is left has gradients.
+    """
 
     def choose(a):
-        return a if jnp.issubdtype(a.dtype, jnp.floating) else None
+        return a if jnp.issubdtype(a.dtype, jnp.inexact) else None
 
     return jax.tree.map(choose, tree)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.core
 import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 
 from lnrepro.functional.arrays import gather_from, wide, wide_dtype
 from lnrepro.functional.fast import platform
@@ -32,6 +33,9 @@ class NamedProducts:
       inputs: {name: v [..., D]} of the products taken so far.
       computed: {name: product [..., N]} of those that were computed here, in the
         weights' dtypes.
+      level: of JAX's transformations, where the step was called.
+      is_inner: whether a product was taken inside of another one, such as
+        `jax.checkpoint`. It is not recorded, since its values do not leave that.
     """
 
     weights: Weights
@@ -39,6 +43,8 @@ class NamedProducts:
     compute: Callable[[str, jax.Array, jax.Array], jax.Array] | None = None
     inputs: Weights = dataclasses.field(default_factory=dict)
     computed: Weights = dataclasses.field(default_factory=dict)
+    level: Any = dataclasses.field(default_factory=get_opaque_trace_state)
+    is_inner: bool = False
 
     def dot(self, name: str, v: jax.Array) -> jax.Array:
         """Multiply by the weight of that name.
@@ -60,6 +66,9 @@ class NamedProducts:
                 f"dot: there is no weight {name!r}; the weights are "
                 f"{', '.join(sorted(self.weights))}"
             )
+        if get_opaque_trace_state() != self.level:
+            self.is_inner = True
+            return wide_product(v, self.weights[name])
         # The backward pass knows a product by its name, so a name stands for one.
         if name in self.inputs:
             raise ValueError(
@@ -96,13 +105,14 @@ class Reads(NamedTuple):
       x: {product: number of the leaf of x that is its input}.
       carry: {product: number of the leaf of the carry that is its input}.
       other: numbers of the leaves of x that are read otherwise than by products.
-      outside: whether the step reads traced arrays of the function around it.
+      is_lean: whether the lean backward pass can run the step. It knows neither traced
+        arrays of the function around the step, nor products inside of a transformation.
     """
 
     x: dict[str, int]
     carry: dict[str, int]
     other: tuple[int, ...]
-    outside: bool = False
+    is_lean: bool = True
 
 
 def reads_of(
@@ -123,7 +133,7 @@ def reads_of(
     Returns:
       (the closed jaxpr of the step, what it reads).
     """
-    of_x, of_carry = {}, {}
+    of_x, of_carry, records = {}, {}, []
 
     # The step gets x twice, and its products read the second copy. So the first one is
     # read only by what is no product, which is what `Reads.other` lists.
@@ -137,6 +147,7 @@ def reads_of(
             return multiply(v, weight)
 
         record = NamedProducts(weights, compute=compute)
+        records.append(record)
         # Keys are read here, so that the program around it reads them once.
         first_context = jax.tree.map(operator.itemgetter(0), context)
         new, aux = step(record.dot, params, carry, x, first_context)
@@ -154,7 +165,8 @@ def reads_of(
     )
     leaves = jaxpr.invars[: len(jax.tree.leaves(x))]
     other = tuple(i for i, v in enumerate(leaves) if id(v) in read)
-    return traced, Reads(of_x, of_carry, other, outside)
+    is_lean = not (outside or records[0].is_inner)
+    return traced, Reads(of_x, of_carry, other, is_lean)
 
 
 def _leaf_number(v, tree):
@@ -246,9 +258,12 @@ def _(primals, tangents):
     return _wide_product(*primals), wide(jax.jvp(multiply, primals, tangents)[1])
 
 
-def in_one_dtype(x: jax.Array, weights: Weights) -> tuple[jax.Array, Weights]:
-    """Return x and the weights in the dtype that they promote to."""
-    dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
+def in_one_dtype(
+    x: jax.Array, weights: Weights, dtype: Any = None
+) -> tuple[jax.Array, Weights]:
+    """Return x and the weights in a dtype; None takes the one that they promote to."""
+    if dtype is None:
+        dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
     return x.astype(dtype), {name: w.astype(dtype) for name, w in weights.items()}
 
 

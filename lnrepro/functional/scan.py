@@ -39,9 +39,9 @@ Limits:
   `ScanOptions(backward="autodiff")`. Derivatives of a gradient work in both modes.
 - Reverse mode over a lean gradient takes time that grows with T squared.
 - The replay computes the element-wise work of each step a second time.
-- No gradient flows to `context`.
 - A step that reads traced arrays of the function around it, and not as arguments, runs
-  for JAX's own derivatives, which keep more.
+  for JAX's own derivatives, which keep more. So does one that takes a product inside of
+  a transformation, such as `jax.checkpoint`, or of a loop.
 
 Sources: gradient checkpointing (Griewank and Walther 2000; Chen et al. 2016); storing
 hidden states and replaying steps in recurrent networks (Gruslys et al. 2016,
@@ -51,7 +51,6 @@ the checkpointed loop of equinox in listing its sources and limits first.
 Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G blocks.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -111,7 +110,8 @@ def scan(
         asks for floating-point ones.
       x: pytree of floating-point arrays [T, ...], the inputs.
       output: (carry) -> what is returned of the carry after each step.
-      context: pytree of arrays [T, ...] that get no gradient.
+      context: pytree of arrays [T, ...], such as masks, keys and statistics. Those that
+        are floating point get gradients.
       reverse: run from the last step to the first.
       options: how to run; None takes `ScanOptions()`.
 
@@ -133,8 +133,16 @@ def scan(
     (5, 4, 2)
     """
     options = options or ScanOptions()
+    # What may be differentiated of the context stands beside x, and gets its gradient.
+    step, x = functools.partial(_with_context, step), (x, floating(context))
     run = functools.partial(_scan, step, output, reverse, options)
     return run(None, weights, params, carry, x, context)
+
+
+def _with_context(step, dot, params, carry, x, context):
+    """A step that gets what is floating point of its context beside x."""
+    x, of_context = x
+    return step(dot, params, carry, x, with_floating(context, of_context))
 
 
 def _scan(
@@ -167,28 +175,16 @@ def _scan(
             if not way.kernel:
                 kernels.note(way.reason)
     plan = plan_for(step, output, reverse, reads, x, steps, weights, options, way)
-    # JAX's own derivatives also go to what the step does not get as an argument.
-    if options.backward == "autodiff" or is_empty or reads.outside:
+    if options.backward == "autodiff" or is_empty or not reads.is_lean:
         return _plain_scan(plan, weights, params, carry, x, context)
     return _lean_scan(plan, weights, params, carry, x, context)
 
 
 def _name(step):
     """The name of a step, or of the cell that `unroll` gives it."""
-    if isinstance(step, functools.partial):
+    while isinstance(step, functools.partial):
         step = (*step.args, step.func)[0]
     return getattr(step, "__name__", type(step).__name__)
-
-
-@contextlib.contextmanager
-def _as_planned(plan):
-    """Trace for the platform of a scan, with the precision of its products."""
-    # JAX may trace the backward pass outside of the caller's context.
-    with (
-        platform.tracing_for(plan.platform),
-        jax.default_matmul_precision(plan.precision),
-    ):
-        yield
 
 
 def _plain_scan(plan, weights, params, carry, x, context):
@@ -197,7 +193,7 @@ def _plain_scan(plan, weights, params, carry, x, context):
     def keep_output(before, after, computed):
         return plan.output(after)
 
-    with _as_planned(plan):
+    with platform.tracing_in(plan.context):
         last, outputs, aux, _ = _forward(
             plan, weights, params, carry, x, context, keep_output
         )
@@ -277,7 +273,7 @@ def _lean_forward(plan, weights, params, carry, x, context):
     def keep(before, after, computed):
         return before, _to_be_kept(plan, computed)
 
-    with _as_planned(plan):
+    with platform.tracing_in(plan.context):
         last, (before, kept), aux, known = _forward(
             plan, weights, params, carry, x, context, keep
         )
@@ -346,7 +342,7 @@ def _lean_backward(plan, saved, gradients: ScanResult):
         used = {name: d_weights[name] for name in of_chunk}
         return (d_carry, d_params, d_weights | loops.add(used, of_chunk)), d_x
 
-    with _as_planned(plan):
+    with platform.tracing_in(plan.context):
         # Gradients are summed over time in float32 at least.
         (d_carry, d_params, d_weights), d_x = loops.over_chunks(
             one_chunk,
@@ -355,11 +351,11 @@ def _lean_backward(plan, saved, gradients: ScanResult):
             plan.backward_chunk,
             not plan.reverse,
         )
-    d_weights, d_params = jax.tree.map(
-        lambda d, like: d.astype(like.dtype),
-        (d_weights, d_params),
-        (weights, floating(params)),
-    )
+        d_weights, d_params = jax.tree.map(
+            lambda d, like: d.astype(like.dtype),
+            (d_weights, d_params),
+            (weights, floating(params)),
+        )
     return d_weights, d_params, d_carry, d_x, None
 
 

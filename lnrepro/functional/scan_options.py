@@ -128,9 +128,7 @@ class Plan(NamedTuple):
       step, output, reverse: as given to `scan`.
       reads: what the products of the step read.
       options: as given to `scan`.
-      platform: the platform that the scan is traced for.
-      precision: `jax.default_matmul_precision` where the scan was called, which the
-        products of its backward pass have too.
+      context: what the scan is traced for, as its backward pass is too.
       form: the form of the platform.
       forward_chunk, backward_chunk: steps in a chunk, in either pass.
     """
@@ -140,8 +138,7 @@ class Plan(NamedTuple):
     reverse: bool
     reads: Reads
     options: ScanOptions
-    platform: str
-    precision: Any
+    context: platform.Context
     form: Form
     forward_chunk: int
     backward_chunk: int
@@ -201,9 +198,7 @@ def plan_for(
         reverse=reverse,
         reads=reads,
         options=options,
-        platform=name,
-        # JAX sets this attribute while it starts.
-        precision=jax.config.jax_default_matmul_precision,  # pyright: ignore[reportAttributeAccessIssue]
+        context=platform.context(name),
         form=form,
         forward_chunk=forward,
         backward_chunk=backward,

@@ -70,6 +70,7 @@ def unroll(
     memory: Any = None,
     noise: Any = None,
     statistics: dict | None = None,
+    dtype: jax.typing.DTypeLike | None = None,
     options: ScanOptions | None = None,
 ) -> Unrolled:
     """Run a cell over a sequence.
@@ -93,7 +94,7 @@ def unroll(
 
     Args:
       cell: an LSTMCell, GRUCell, SimpleCell, a wrapped cell, a Stack, or your own.
-      params: its parameters; they and x are brought to one dtype.
+      params: its parameters.
       x: [..., T, D] with any number of batch axes, also none.
       initial_carry: the carry before the first step, which is kept in float32 at least;
         None takes the cell's own.
@@ -113,6 +114,8 @@ def unroll(
       noise: what `cell.sample` drew, to use in place of a fresh draw from the key.
       statistics: population statistics of batch norm {site: (mean, var)}, each
         [T_max, n]. Step t uses row min(t, T_max - 1). None means the batch's own.
+      dtype: dtype of x, the weights and the outputs; None takes the one that x and the
+        weights promote to.
       options: how the scan runs and what its backward pass keeps.
 
     Returns:
@@ -131,14 +134,7 @@ def unroll(
     >>> unroll(cell, params, x, seq_lengths=lengths).outputs.shape
     (2, 5, 8)
     """
-    x = checks.inputs("unroll", cell, params, x)
-    # Prepared at the precision of the parameters, before any cast. What a step reads
-    # besides the weights, such as gains, is in float32 at least, and so are the sums of
-    # its gradients.
-    weights, step_params = cell.prepare(params)
-    checks.features("unroll", cell, weights, x)
-    x, weights = products.in_one_dtype(x, weights)
-    step_params = wide_tree(jax.tree.map(gather_from, step_params))
+    x, weights, step_params = _start("unroll", cell, params, x, dtype)
     mask = sequences.flags("unroll: mask", mask, x)
     resets = sequences.flags("unroll: resets", resets, x)
     batch_axes = x.ndim - 2
@@ -175,9 +171,11 @@ def unroll(
 
     numbers = direction.of_steps(jnp.arange(steps))
     given_statistics = sequences.statistics_of_steps(cell, statistics, numbers)
-    context = StepContext(mask=mask, key=keys, statistics=given_statistics)
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
-    x, weights, inputs, carry = vary_alike(params, (x, weights, inputs, carry))
+    x, weights, inputs, carry, given_statistics = vary_alike(
+        params, (x, weights, inputs, carry, given_statistics)
+    )
+    context = StepContext(mask=mask, key=keys, statistics=given_statistics)
     result = scan(
         functools.partial(_guarded_step, cell),
         weights,
@@ -218,6 +216,7 @@ def step(
     memory: Any = None,
     noise: Any = None,
     statistics: dict | None = None,
+    dtype: jax.typing.DTypeLike | None = None,
 ) -> tuple[Carry, jax.Array]:
     """Take one step, as `unroll` takes each of its steps.
 
@@ -235,6 +234,7 @@ def step(
       noise: what `cell.sample` drew once for the sequence. Where it is None and there
         is a key, it is drawn for this step alone.
       statistics: population statistics of batch norm {site: (mean, var)}, each [n].
+      dtype: as in `unroll`.
 
     Returns:
       (carry, output [..., H]).
@@ -250,11 +250,7 @@ def step(
     >>> y.shape
     (2, 8)
     """
-    x = checks.inputs("step", cell, params, x)
-    weights, step_params = cell.prepare(params)
-    checks.features("step", cell, weights, x)
-    x, weights = products.in_one_dtype(x, weights)
-    step_params = wide_tree(jax.tree.map(gather_from, step_params))
+    x, weights, step_params = _start("step", cell, params, x, dtype)
     mask = sequences.flags("step: mask", mask, x)
     reset = sequences.flags("step: reset", reset, x)
     # Padding may hold anything, even NaN, which would reach the gradients.
@@ -277,6 +273,21 @@ def step(
     if mask is not None:
         carry = sequences.where(returns, given, carry)
     return carry, sequences.without_padding(_output(cell, x.dtype, carry), mask)
+
+
+def _start(function, cell, params, x, dtype):
+    """Check the inputs of a function; return x, weights, and what steps read besides.
+
+    The weights are those that multiply, and no other arrays are rounded to `dtype`.
+    """
+    x = checks.inputs(function, cell, params, x)
+    # Prepared at the precision of the parameters, before any cast. What a step reads
+    # besides the weights, such as gains, is in float32 at least, and so are the sums of
+    # its gradients.
+    weights, step_params = cell.prepare(params)
+    checks.features(function, cell, weights, x)
+    x, weights = products.in_one_dtype(x, weights, dtype)
+    return x, weights, wide_tree(jax.tree.map(gather_from, step_params))
 
 
 def _output(cell, dtype, carry):

@@ -63,8 +63,8 @@ class WrappedCell(Cell):
 
     @property
     def is_noisy(self):
-        """Whether training draws random numbers."""
-        return True
+        """Whether training of the wrapped cell draws random numbers."""
+        return self.cell.is_noisy
 
     @property
     def learns_carry(self):
@@ -79,9 +79,19 @@ class Zoneout(WrappedCell):
     rate_c: float
     rate_h: float
 
+    @property
+    def is_noisy(self):
+        """Whether training draws random numbers."""
+        return self.cell.is_noisy or not _is_zero(self.rate_c, self.rate_h)
+
     def step(self, dot, params, carry, x, context):
         """Take one step, and keep some units of the carry before it."""
-        new, statistics = self.cell.step(dot, params, carry, x, context)
+        own_key = inner_key = None
+        if context.key is not None:
+            # Keys are a tree: what is wrapped gets a branch of its own.
+            own_key, inner_key = (jax.random.fold_in(context.key, i) for i in (1, 2))
+        inner = context._replace(key=inner_key)
+        new, statistics = self.cell.step(dot, params, carry, x, inner)
         old_leaves, structure = jax.tree.flatten(carry)
         new_leaves = jax.tree.leaves(new)
         # The last leaf is h. Those before it, such as the LSTM's c, are memory cells.
@@ -95,11 +105,8 @@ class Zoneout(WrappedCell):
         for index, (old, fresh, rate) in enumerate(
             zip(old_leaves, new_leaves, rates, strict=True)
         ):
-            # Every leaf gets its own draw. The 1 keeps these keys apart from those of
-            # the wrapped cell, which uses the key of the step itself.
-            key = None
-            if context.key is not None:
-                key = jax.random.fold_in(jax.random.fold_in(context.key, 1), index)
+            # Every leaf gets its own draw.
+            key = None if own_key is None else jax.random.fold_in(own_key, index)
             mixed.append(_zone_out(key, rate, old, fresh.astype(old.dtype)))
         return jax.tree.unflatten(structure, mixed), statistics
 
@@ -140,6 +147,11 @@ class VariationalDropout(WrappedCell):
 
     rate_x: float
     rate_h: float
+
+    @property
+    def is_noisy(self):
+        """Whether training draws random numbers."""
+        return self.cell.is_noisy or not _is_zero(self.rate_x, self.rate_h)
 
     def prepare(self, params):
         """Prepare the parameters of the wrapped cell.
@@ -205,9 +217,9 @@ def variational_dropout(cell: Cell, rate_x: float = 0.0, rate_h: float = 0.0) ->
     return cell.map_cells(lambda one: VariationalDropout(one, rate_x, rate_h))
 
 
-def _is_zero(rate):
-    """Whether a rate is known to be zero; one that is traced is not."""
-    return not isinstance(rate, jax.core.Tracer) and not rate
+def _is_zero(*rates):
+    """Whether rates are known to be zero; one that is traced is not."""
+    return all(not isinstance(rate, jax.core.Tracer) and not rate for rate in rates)
 
 
 def _dropout_mask(key, rate, shape, dtype):
@@ -272,8 +284,10 @@ class Stack(Cell):
     def initial_carry(self, params, x):
         """Return a tuple of the cells' carries, and with skip="residual" an output."""
         carries = [
-            cell.initial_carry(cell_params, x)
-            for cell, cell_params in zip(self.cells, params, strict=True)
+            cell.initial_carry(cell_params, like)
+            for cell, cell_params, like in zip(
+                self.cells, params, self._inputs_like(x), strict=True
+            )
         ]
         # The residual output is no cell's h, so it is carried to be read.
         if self.skip == "residual":
@@ -304,15 +318,18 @@ class Stack(Cell):
     def sample(self, key, x):
         """Draw the noise of all cells."""
         keys = jax.random.split(key, len(self.cells))
-        noises = []
-        for cell, cell_key, size in zip(
-            self.cells, keys, self.input_sizes(x.shape[-1]), strict=True
-        ):
-            # `sample` reads the shape and dtype of x only, here [..., input size of the
-            # cell].
-            like = jnp.broadcast_to(x[..., :1], (*x.shape[:-1], size))
-            noises.append(cell.sample(cell_key, like))
-        return tuple(noises)
+        return tuple(
+            cell.sample(cell_key, like)
+            for cell, cell_key, like in zip(
+                self.cells, keys, self._inputs_like(x), strict=True
+            )
+        )
+
+    def _inputs_like(self, x):
+        """x for the first cell, and arrays like what the other cells get."""
+        sizes = self.input_sizes(x.shape[-1])[1:]
+        column, batch = x[..., :1], x.shape[:-1]
+        return [x, *(jnp.broadcast_to(column, (*batch, size)) for size in sizes)]
 
     def step(self, dot, params, carry, x, context):
         """Take one step of all cells."""

@@ -148,7 +148,15 @@ class CellParameters(nn.Module):
         cell, params, x, key = self._prepare(inputs, deterministic)
         refuse_mask_of_sequence(type(self).__name__, cell, key, x)
         return functional.step(
-            cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
+            cell,
+            params,
+            carry,
+            x,
+            mask=mask,
+            reset=reset,
+            key=key,
+            memory=memory,
+            dtype=self.dtype,
         )
 
 

@@ -94,7 +94,8 @@ class SequenceModule(nn.Module):
         del init_key
         if misplaced:
             raise no_cell(type(self).__name__)
-        cell, params, x, key = self.parameter_module._prepare(inputs, deterministic)
+        owner = self.parameter_module
+        cell, params, x, key = owner._prepare(inputs, deterministic)
         result = functional.unroll(
             cell,
             params,
@@ -108,6 +109,7 @@ class SequenceModule(nn.Module):
             time_major=self.time_major if time_major is None else time_major,
             key=key,
             memory=memory,
+            dtype=owner.dtype,
             options=self.options,
         )
         if self.return_carry if return_carry is None else return_carry:

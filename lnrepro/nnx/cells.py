@@ -97,8 +97,7 @@ class CellParameters(nnx.Module):
         """
         del rngs
         dtype = self.param_dtype if self.dtype is None else self.dtype
-        # Only the batch axes and the dtype of x matter.
-        x = jnp.zeros((*input_shape[:-1], 1), dtype)
+        x = jnp.zeros((*input_shape[:-1], self.in_features), dtype)
         return wide_tree(self.functional_cell.initial_carry(self.parameters, x))
 
     @property
@@ -107,7 +106,7 @@ class CellParameters(nnx.Module):
         # Some may be frozen by another type, and `nnx.update` may have added those of
         # another norm.
         own = own_params(self.parameter_names, vars(self))
-        params = as_drawn(nnx.to_pure_dict(nnx.state(own)))
+        params = as_drawn(arrays(own))
         return params["cells"] if isinstance(params.get("cells"), tuple) else params
 
     def _prepare(self: Any, inputs, deterministic, rngs):
@@ -143,7 +142,15 @@ class CellParameters(nnx.Module):
         # They may hold variables, such as a learned carry.
         carry, mask, reset, memory = arrays((carry, mask, reset, memory))
         return functional.step(
-            cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
+            cell,
+            params,
+            carry,
+            x,
+            mask=mask,
+            reset=reset,
+            key=key,
+            memory=memory,
+            dtype=self.dtype,
         )
 
     def set_view(self, deterministic: bool | None = None):

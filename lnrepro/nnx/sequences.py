@@ -110,6 +110,7 @@ class SequenceModule(nnx.Module):
             time_major=self.time_major if time_major is None else time_major,
             key=key,
             memory=arrays(memory),
+            dtype=owner.dtype,
             options=self.options,
         )
         if self.return_carry if return_carry is None else return_carry:

@@ -335,12 +335,6 @@ def test_a_step_may_read_arrays_of_the_function_around_it():
     same(*of_both(0.1, arguments[0]), 1e-5)
 
 
-def test_context_gets_no_gradient():
-    arguments, context = problem()
-    loss = jax.grad(lambda context: jnp.sum(run(arguments, context).outputs))
-    assert not np.any(jax.jit(loss)(context.astype(np.float32)))
-
-
 @pytest.mark.parametrize("options", [ScanOptions(), AUTODIFF])
 def test_an_unknown_product_and_one_used_twice_are_named(options):
     weights = {"w_x": np.eye(H), "w_h": np.eye(H)}

@@ -9,7 +9,6 @@ Shape letters: B batch, T time, D input features, H hidden units, N pre-activati
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -214,32 +213,36 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
             )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def clip_gradient(x: Any, limit: float) -> Any:
+def clip_gradient(x: Any, limit: Any) -> Any:
     """Return x; its gradient is clipped to [-limit, limit], entry by entry.
 
     Args:
       x: array of any shape.
-      limit: positive number.
+      limit: positive number, which may be traced.
 
     >>> print(jax.grad(lambda x: 3.0 * clip_gradient(x, 1.0))(2.0))
     1.0
     """
+    # A limit of NumPy's float64 would widen the gradient.
+    return _clip_gradient(x, jnp.asarray(limit, jnp.result_type(x)))
+
+
+@jax.custom_vjp
+def _clip_gradient(x, limit):
     return x
 
 
 def _clip_gradient_forward(x, limit):
-    return x, None
+    return x, limit
 
 
-def _clip_gradient_backward(limit, residual, gradient):
+def _clip_gradient_backward(limit, gradient):
     # As Graves (2013, section 2.1) keeps the derivatives of the LSTM's inputs in range.
-    # A limit of NumPy's float64 would widen it.
-    limit = jnp.asarray(limit, gradient.dtype)
-    return (jnp.clip(gradient, -limit, limit),)
+    # Of `jax.lax`, since this may be traced where float64 is off.
+    return jax.lax.clamp(jax.lax.neg(limit), gradient, limit), None
 
 
-clip_gradient.defvjp(_clip_gradient_forward, _clip_gradient_backward)
+_clip_gradient.defvjp(_clip_gradient_forward, _clip_gradient_backward)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,7 +63,8 @@ class LSTMCell(GatedCell):
         c_{t-1}) and o (of c_t). They are not normalised.
       inner_bias: whether W_x x_t has a bias inside its norm, as in the authors' code.
       gradient_clip: limit of the loss's derivative with respect to each pre-activation
-        on its way back (Graves 2013, section 2.1); None does not clip.
+        on its way back (Graves 2013, section 2.1); None does not clip. Where the loss
+        is scaled, so is that derivative, and the limit should be. It may be traced.
       gate_fn: the function of f, i and o.
       activation_fn: the function of g, and of the cell that the output shows.
 
@@ -124,9 +125,9 @@ class LSTMCell(GatedCell):
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters; each gate's part of a kernel is drawn by itself."""
         params = super().init(key, features_in, dtype)
-        if self.use_bias and self.forget_bias:
-            forget = params["bias"][: self.features] + self.forget_bias
-            params["bias"] = params["bias"].at[: self.features].set(forget)
+        if self.use_bias:
+            forget = jnp.asarray(self.forget_bias, params["bias"].dtype)
+            params["bias"] = params["bias"].at[: self.features].add(forget)
         return params
 
     def prepare(self, params):

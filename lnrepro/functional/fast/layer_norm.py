@@ -29,7 +29,6 @@ The program that XLA makes for an H100 has 11, 7 and 7 kernels at 1, 4 and 64 ro
 LSTM, where the plain norm has 13, 5 and 7, and 11, 12 and 12 of a GRU for 8, 8 and 12.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -75,12 +74,15 @@ def layer_norm_of_groups(
     Returns:
       Array [..., N].
     """
-    on = platform.current()
-    if on == "cpu" and not is_centred:
+    context = platform.context()
+    if context.platform == "cpu" and not is_centred:
         # On a CPU, a derivative rule for both at once was not measured to be faster.
         a, is_centred = _units_of(a, groups).centred(a), True
-    options = epsilon, groups, is_centred, on
+    options = epsilon, groups, is_centred, context
     gain = gain.astype(a.dtype)
+    if isinstance(epsilon, jax.Array):
+        # Its gradient is that of the plain form. A number is a part of the rule.
+        return _plain(a, gain, *options)
     if not isinstance(a, jax.core.Tracer):
         return _normalised(a, gain, *options)
     # Derivatives and `vmap` of a program that runs at once leave constants as they are.
@@ -94,20 +96,27 @@ def layer_norm_of_groups(
     return _compiled_once(a, gain, *options)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4, 5))
-def _normalised(a, gain, epsilon, groups, is_centred, on):
-    """Each group of a [..., N] over its deviation, times gain [N]; on: the platform."""
+def _plain(a, gain, epsilon, groups, is_centred, context):
+    """Each group of a [..., N] over its deviation, times gain [N]."""
     units = _units_of(a, groups)
     if not is_centred:
         a = units.centred(a)
-    return a * units.spread(_scales(a, epsilon, groups, on)) * row(gain, a)
+    scales = _scales(a, epsilon, groups, context.platform)
+    return a * units.spread(scales) * row(gain, a)
 
 
+_normalised = jax.custom_jvp(_plain, nondiff_argnums=(2, 3, 4, 5))
 _compiled_once = jax.jit(_normalised, static_argnums=(2, 3, 4, 5))
 
 
 @_normalised.defjvp
-def _(epsilon, groups, is_centred, on, primals, tangents):
+def _(epsilon, groups, is_centred, context, primals, tangents):
+    with platform.tracing_in(context):
+        return _rule(epsilon, groups, is_centred, context.platform, primals, tangents)
+
+
+def _rule(epsilon, groups, is_centred, on, primals, tangents):
+    """The results and their tangents."""
     # With dy the cotangent, the reverse of this rule sums one product, a * dy times the
     # scale, over the units (times gain) and over the rows.
     a, gain = primals

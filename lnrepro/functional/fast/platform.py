@@ -1,15 +1,23 @@
-"""The platform that a scan is traced for, which chooses the forms of its parts.
+"""What code is traced for: a platform, which chooses its form, and JAX's settings.
 
 JAX traces a function before it knows where it will run. So the platform is that of the
 process, unless `ScanOptions(platform=...)` or `tracing_for` names another. A program
 that runs elsewhere computes the same numbers, in a form that is slower there.
+
+JAX may trace a derivative outside of the context managers around the call, such as
+`jax.enable_x64`. So a derivative rule is traced in the context of the call.
 """
 
 import contextlib
 import contextvars
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
+
+# JAX's context managers by the names of its settings.
+MANAGERS = {f"jax_{name}": manager for name, manager in vars(jax).items()}
+SETTINGS = [name for name in jax.config.values if name in MANAGERS]
 
 _current = contextvars.ContextVar("current", default="")
 
@@ -36,3 +44,40 @@ def tracing_for(name: str) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+class Context(NamedTuple):
+    """What code is traced for.
+
+    Attributes:
+      platform: "cpu", "gpu" or "tpu".
+      settings: the values of `SETTINGS`.
+    """
+
+    platform: str
+    settings: tuple[Any, ...]
+
+
+def context(platform: str | None = None) -> Context:
+    """Return the context of the caller.
+
+    Args:
+      platform: the platform; None takes that of the caller.
+    """
+    settings = tuple(getattr(jax.config, name) for name in SETTINGS)
+    return Context(platform or current(), settings)
+
+
+@contextlib.contextmanager
+def tracing_in(context: Context) -> Iterator[None]:
+    """Trace the code inside in a context.
+
+    Args:
+      context: what `context` has returned elsewhere.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(tracing_for(context.platform))
+        for name, value in zip(SETTINGS, context.settings, strict=True):
+            if getattr(jax.config, name) != value:
+                stack.enter_context(MANAGERS[name](value))
+        yield

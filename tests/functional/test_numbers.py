@@ -1,0 +1,80 @@
+"""Numbers among the options of a cell may be traced, and have derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro.functional import (
+    DreamerBlockGRUCell,
+    DreamerGRUCell,
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
+    unroll,
+    zoneout,
+)
+from tests.functional.programs import same
+
+D, H = 4, 4
+X = np.random.default_rng(0).standard_normal((2, 3, D))
+CELLS = {
+    "lstm": functools.partial(LSTMCell, H),
+    "joint": functools.partial(LSTMCell, H, "rms", norm_site="joint"),
+    "gru": functools.partial(GRUCell, H),
+    "batch": functools.partial(SimpleCell, H, "batch"),
+    "dreamer": functools.partial(DreamerGRUCell, H),
+    "blocks": functools.partial(
+        DreamerBlockGRUCell, H, hidden_features=3, input_sizes=(D,), blocks=2
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_epsilon(x64, name):
+    options = ScanOptions(platform="gpu" if name in ("gru", "joint") else "cpu")
+    params = CELLS[name]().init(jax.random.key(0), D, jnp.float64)
+
+    def loss(params, epsilon):
+        cell = CELLS[name](epsilon=epsilon)
+        return jnp.sum(unroll(cell, params, X, options=options).outputs ** 2)
+
+    of_params = jax.grad(loss)
+    traced = jax.jit(jax.grad(loss, (0, 1)))(params, 0.01)
+    same(traced[0], jax.jit(lambda params: of_params(params, 0.01))(params), 1e-10)
+    both = jax.jit(jax.vmap(loss, (None, 0)))(params, jnp.array([0.00999, 0.01001]))
+    slope = (both[1] - both[0]) / 2e-5
+    assert slope != 0
+    same(traced[1], slope, 1e-4)
+
+
+def test_clip_of_gradients_bias_of_forget_gate_and_rates(x64):
+    def gradient(limit, forget, rate):
+        cell = LSTMCell(H, gradient_clip=limit, forget_bias=forget)
+        params = cell.init(jax.random.key(0), D, jnp.float64)
+        cell = zoneout(cell, rate, rate)
+        return jax.grad(lambda p: 50 * jnp.sum(unroll(cell, p, X).outputs))(params)
+
+    known = jax.jit(lambda: gradient(0.1, 1.0, 0.2))()
+    same(jax.jit(gradient)(0.1, 1.0, 0.2), known, 1e-10)
+    # A loss that is scaled by 8 has the gradient of the limit times 8, times 8.
+    unscaled = gradient(0.1 / 8, 1.0, 0.2)
+    assert np.abs(unscaled["w_h"] - known["w_h"]).max() > 1e-3
+
+
+def test_the_scale_of_a_loss_scales_the_limit(x64):
+    params = LSTMCell(H).init(jax.random.key(0), D, jnp.float64)
+
+    @jax.jit
+    def gradient(scale):
+        cell = LSTMCell(H, gradient_clip=0.1 * scale)
+
+        def loss(params):
+            return scale * 50 * jnp.sum(unroll(cell, params, X).outputs)
+
+        return jax.tree.map(lambda d: d / scale, jax.grad(loss)(params))
+
+    same(gradient(1024.0), gradient(1.0), 1e-10)
