@@ -56,7 +56,7 @@ WRONG_VALUES = [
     ("features=True", lambda: LSTMCell(True)),
     ("cell_norm='both'", lambda: LSTMCell(4, cell_norm="both")),
     ("norm_site='sum'", lambda: LSTMCell(4, norm_site="sum")),
-    ("norm_site='joint'", lambda: LSTMCell(4, "layer_cell", norm_site="joint")),
+    ("sites joint", lambda: LSTMCell(4, "layer_cell", norm_site="joint")),
     ("reset='never'", lambda: GRUCell(4, reset="never")),
     ("recurrent_bias", lambda: GRUCell(4, "rms", recurrent_bias=True)),
     ("'before'", lambda: GRUCell(4, "none", reset="before", recurrent_bias=True)),

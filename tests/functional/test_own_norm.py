@@ -155,3 +155,169 @@ def test_a_norm_that_has_no_place_is_refused():
     ):
         with refused("norm", error=ValueError):
             make()
+
+
+# Every cell with every form of a norm
+
+
+def scaled(params, a):
+    """A value that depends on the gain, if there is one."""
+    return jnp.tanh(3 * a) * params.get("gain", 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Product(Norm):
+    """A norm of products."""
+
+    of_product = ("gain",)
+
+    def apply(self, params, a, context):
+        """Return some function of a [..., N]."""
+        return scaled(params, a), None
+
+
+class Everywhere(Product):
+    """A norm of all sites, with a bias."""
+
+    of_product = of_state = ("gain", "bias")
+
+
+class State(Product):
+    """A norm of the LSTM's cell."""
+
+    of_product = None
+    of_state = ("gain",)
+
+
+class Apart(Product):
+    """A norm of each product by itself."""
+
+    splits_sums = True
+
+
+class Length(Apart):
+    """A norm with a length."""
+
+    of_product = ("length",)
+
+    def apply(self, params, a, context):
+        """Multiply by the length."""
+        return 2 * a * params["length"], None
+
+
+class LengthOfSums(Length):
+    """A norm with a length of sums, which have none."""
+
+    splits_sums = False
+
+
+class Weights(Norm):
+    """A norm that prepares weights and does nothing else."""
+
+    of_product = ()
+
+    def prepare(self, params, weight):
+        """Return another weight."""
+        return 3 * weight
+
+
+class Statistics(Product):
+    """A norm with statistics of the batch."""
+
+    has_statistics = True
+
+    def apply(self, params, a, context):
+        """Return the mean as the statistics."""
+        mean = a.mean(0)
+        return scaled(params, a - mean), (mean, mean)
+
+
+class OtherNames(Product):
+    """A norm with a parameter that no cell draws."""
+
+    of_product = ("scale",)
+
+
+class Nowhere(Product):
+    """A norm that says of no site that it stands there."""
+
+    of_product = None
+
+
+class Empty(Norm):
+    """A norm that defines nothing."""
+
+    of_product = of_state = ("gain",)
+
+
+class Undeclared(Statistics):
+    """A norm that returns statistics and does not say so."""
+
+    has_statistics = False
+
+
+ALL_CELLS = {
+    "lstm": LSTMCell,
+    "lstm_joint": functools.partial(LSTMCell, norm_site="joint"),
+    "gru": GRUCell,
+    "gru_before": functools.partial(GRUCell, reset="before"),
+    "simple": SimpleCell,
+    "dreamer": functional.DreamerGRUCell,
+    "blocks": functools.partial(
+        functional.DreamerBlockGRUCell, hidden_features=3, input_sizes=(D,), blocks=2
+    ),
+}
+SUMS = ("lstm_joint", "simple", "dreamer", "blocks")
+APPLY = {
+    Product: tuple(ALL_CELLS),
+    Everywhere: tuple(ALL_CELLS),
+    State: ("lstm",),
+    Apart: ("lstm", "lstm_joint", "gru", "gru_before", "simple"),
+    Length: ("lstm", "gru", "simple", "gru_before"),
+    LengthOfSums: ("lstm", "gru", "gru_before"),
+    Weights: ("lstm", "lstm_joint", "gru", "gru_before", "simple", "dreamer"),
+    Statistics: tuple(ALL_CELLS),
+    OtherNames: (),
+    Nowhere: (),
+    Empty: (),
+    Undeclared: (),
+}
+
+
+@pytest.mark.parametrize("name", ALL_CELLS)
+@pytest.mark.parametrize("kind", APPLY, ids=lambda kind: kind.__name__)
+def test_a_cell_applies_a_norm_or_refuses_it_by_name(name, kind):
+    make = ALL_CELLS[name]
+
+    def act(norm):
+        cell = make(H, norm=norm)
+        params = cell.init(jax.random.key(0), D)
+        params = {n: a + (0.1 if "bias" in n else 0) for n, a in params.items()}
+        carry = jax.tree.map(lambda a: a + 0.5, cell.initial_carry(params, X[:, 0]))
+        return cell, params, functional.step(cell, params, carry, X[:, 0])[1]
+
+    if name not in APPLY[kind]:
+        with refused(kind.__name__, error=ValueError):
+            act(kind())
+        return
+    cell, params, found = act(kind())
+    _, plain, without = act("none")
+    assert params.keys() >= plain.keys()
+    assert jnp.abs(found - without).max() > 1e-3
+    assert bool(cell.sites) == kind.has_statistics
+    if kind is Statistics:
+        statistics = unroll(cell, params, X).statistics.values
+        assert statistics.keys() == cell.sites.keys()
+
+
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_the_epsilon_of_a_norm_comes_before_that_of_the_cell(name):
+    make = functools.partial(ALL_CELLS[name], H, epsilon=0.25)
+
+    def found(norm):
+        norms = make(norm=norm).site_norms.values()
+        return {norm.epsilon for norm in norms if not norm.is_plain}
+
+    assert found(Product()) == {0.25}
+    assert found(Product(epsilon=0.5)) == {0.5}
+    assert found(Product(epsilon=1e-5)) == {1e-5}

@@ -8,7 +8,6 @@ P parts of the input.
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable
 
@@ -16,22 +15,16 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.arrays import add_row, gather_from, zeros_for
-from lnrepro.functional.cells.base import (
-    Cell,
-    ParamSpec,
-    Prepared,
-    check_params,
-    draw,
-)
+from lnrepro.functional.cells.base import ParamSpec, Prepared, check_params, draw
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import (
     Norm,
     Normaliser,
-    check_norm,
-    norm_of,
+    NormedCell,
+    Site,
     site_specs,
 )
-from lnrepro.functional.fields import not_negative, positive_integer
+from lnrepro.functional.fields import positive_integer
 
 lecun_normal = jax.nn.initializers.lecun_normal()
 
@@ -63,25 +56,22 @@ class DreamerGRUCell(GatedCell):
     """
 
     gates = 3
-    inner_bias_name = "bias"
     of_sums = True
 
-    @functools.cached_property
-    def site_norms(self):
-        """The norms at the sites x, h and joint."""
-        none = Norm(3 * self.features)
-        return {"x": none, "h": none, "joint": self.norm_of_product(3)}
+    def sites_for(self, norm):
+        """The sum of both products and the bias."""
+        return {"joint": Site(3 * self.features, ("w_x", "bias", "w_h"))}
 
     def step(self, dot, params, carry, x, context):
         """Take one step."""
         normalise = Normaliser(self.site_norms, params, context)
-        x_gates = normalise("x", add_row(dot("w_x", x), params, "bias"))
+        x_gates = add_row(dot("w_x", x), params, "bias")
         a = normalise("joint", x_gates + dot("w_h", carry))
         return _mix(a, carry, self.activation_fn), normalise.statistics
 
 
 @dataclasses.dataclass(frozen=True)
-class DreamerBlockGRUCell(Cell):
+class DreamerBlockGRUCell(NormedCell):
     """GRU of DreamerV3 with block-diagonal weights; carry h.
 
         y_0 = f(N(W_0 h_{t-1} + b_0))                                  [K]
@@ -106,7 +96,7 @@ class DreamerBlockGRUCell(Cell):
       hidden_features: K, the number of units of each input layer.
       input_sizes: numbers of features of the parts of the input, which is their
         concatenation.
-      norm: "rms" as in DreamerV3, "layer" or "none".
+      norm: "rms" as in DreamerV3, "layer" or "none", or a `Norm` of your own.
       blocks: G, the number of blocks.
       epsilon: added to the mean squares under the root.
       hidden_fn: f, the function of the hidden layers.
@@ -134,6 +124,7 @@ class DreamerBlockGRUCell(Cell):
     hidden_fn: Callable[[jax.Array], jax.Array] = jax.nn.silu
 
     recurrent_weights = ("w_h", "w_0")
+    of_sums = True
 
     def __post_init__(self):
         """Check the fields."""
@@ -145,22 +136,19 @@ class DreamerBlockGRUCell(Cell):
         object.__setattr__(self, "input_sizes", tuple(self.input_sizes))
         for size in self.input_sizes:
             positive_integer(name, "input_sizes", size)
-        check_norm(name, self.norm, of_sums=True)
-        not_negative(name, "epsilon", self.epsilon)
+        self.check_norm()
         if self.features % self.blocks:
             raise ValueError(
                 f"{name}: blocks={self.blocks} must divide features={self.features}"
             )
 
-    @functools.cached_property
-    def site_norms(self) -> dict[str, Norm]:
-        """The norms of the input layers "0", "1" and so on, and of "hidden"."""
+    def sites_for(self, norm):
+        """The input layers "0", "1" and so on, and "hidden"."""
         # These norms stand behind a bias and take the mean out themselves.
-        norm = norm_of(self.norm)
         layers = map(str, range(1 + len(self.input_sizes)))
-        of_layer = norm.at(self.hidden_features, self.epsilon, is_product=False)
-        hidden = norm.at(self.features, self.epsilon, is_product=False)
-        return dict.fromkeys(layers, of_layer) | {"hidden": hidden}
+        layer = Site(self.hidden_features, is_prepared=False)
+        hidden = Site(self.features, is_prepared=False)
+        return dict.fromkeys(layers, layer) | {"hidden": hidden}
 
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters; features_in is the sum of input_sizes."""
@@ -230,7 +218,8 @@ class DreamerBlockGRUCell(Cell):
         # V h and U y are one product in DreamerV3, of blocks that each hold all of y.
         total = dot("w_h", carry) + dot("w_y", y)
         gates = dot("w_gates", self._layer(normalise, "hidden", total))
-        return _mix(add_row(gates, params, "bias_gates"), carry), None
+        new_h = _mix(add_row(gates, params, "bias_gates"), carry)
+        return new_h, normalise.statistics
 
     def output(self, carry):
         """Return h, the carry itself."""

@@ -1,31 +1,22 @@
 """The base of cells of two products: fields, parameters and preparation."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.arrays import row, wide, zeros_for
+from lnrepro.functional.arrays import row, zeros_for
 from lnrepro.functional.cells.base import (
-    Cell,
     Initializer,
     ParamSpec,
     Prepared,
     check_params,
     draw,
 )
-from lnrepro.functional.cells.sites import (
-    Norm,
-    check_norm,
-    norm_of,
-    site_params,
-    site_specs,
-)
-from lnrepro.functional.fast.layer_norm import Groups
-from lnrepro.functional.fields import not_negative, positive_integer
+from lnrepro.functional.cells.sites import Norm, NormedCell, site_specs
+from lnrepro.functional.fields import positive_integer
 
 glorot_uniform = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
@@ -33,7 +24,7 @@ zeros = jax.nn.initializers.zeros
 
 
 @dataclasses.dataclass(frozen=True)
-class GatedCell(Cell):
+class GatedCell(NormedCell):
     """A cell of two products, W_x x_t and W_h h_{t-1}, with norms at its sites.
 
     Attributes:
@@ -67,28 +58,11 @@ class GatedCell(Cell):
     # order of the carry. Each kind of cell sets its own.
     gates: ClassVar[int]
     carry_names: ClassVar[tuple[str, ...]] = ("h0",)
-    # Which norms have a place: see `check_norm`.
-    has_state: ClassVar[bool] = False
-    of_sums: ClassVar[bool] = False
-    # Name of the bias that stands inside the norm of a product.
-    inner_bias_name: ClassVar[str] = "inner_bias"
 
     def __post_init__(self):
         """Check the fields."""
-        name = type(self).__name__
-        positive_integer(name, "features", self.features)
-        check_norm(name, self.norm, has_state=self.has_state, of_sums=self.of_sums)
-        not_negative(name, "epsilon", self.epsilon)
-
-    def norm_of_product(self, gates: int, groups: Groups = (1,)) -> Norm:
-        """Return the norm of a product of so many gates, over groups of its units."""
-        size = gates * self.features
-        return norm_of(self.norm).at(size, self.epsilon, groups)
-
-    @functools.cached_property
-    def site_norms(self) -> dict[str, Norm]:
-        """The norm at every site of the cell."""
-        raise TypeError(f"{type(self).__name__} does not define site_norms")
+        positive_integer(type(self).__name__, "features", self.features)
+        self.check_norm()
 
     def extra_specs(self) -> dict[str, ParamSpec]:
         """Specs of the parameters that only this kind of cell has."""
@@ -98,10 +72,10 @@ class GatedCell(Cell):
         """Draw fresh parameters; each gate's part of a kernel is drawn by itself."""
         positive_integer(type(self).__name__, "features_in", features_in)
         params = draw(self._specs(features_in), key, dtype)
-        for site in ("x", "h"):
-            norm = self.site_norms[site]
+        weights = self.by_product(params)
+        for site, norm in self.site_norms.items():
             if "length" in norm.names:
-                params[f"length_{site}"] = norm.length(params[f"w_{site}"])
+                params[f"length_{site}"] = norm.length(weights[f"w_{site}"])
         return params
 
     def _specs(self, features_in):
@@ -143,38 +117,17 @@ class GatedCell(Cell):
         # Any number of input features is right here; `unroll` compares it with x.
         features_in = params["w_x"].shape[0] if "w_x" in params else 1
         check_params(type(self).__name__, params, self._specs(features_in))
-        weights = {"w_x": self._prepared(params, "x", params["w_x"])}
-        weights |= self.prepare_recurrent(params)
-        rest = dict(params)
+        prepared = self.prepared(params)
+        weights = {name: a for name, a in prepared.items() if name.startswith("w_")}
         # The step does not read these. Leaving them out spares the backward pass sums
         # over time that would be zero.
-        for name in ("w_x", "w_h", "length_x", "length_h", *self.carry_names):
-            rest.pop(name, None)
-        # The inner bias is added to W_x x before its norm, so it is prepared as W_x is.
-        if (name := self.inner_bias_name) in rest:
-            rest[name] = self._prepared(params, "x", wide(rest[name]))
-        return Prepared(weights, rest)
-
-    def prepare_recurrent(self, params: dict) -> dict[str, jax.Array]:
-        """Return the prepared weights that multiply h_{t-1}, by their names."""
-        return {"w_h": self._prepared(params, "h", params["w_h"])}
-
-    def _prepared(self, params, site, weight):
-        """The weight or bias of a product, as its norm and that of the sum ask for."""
-        weight = self.site_norms[site].prepare(site_params(params, site), weight)
-        # The mean of a sum is zero where those of both products are.
-        joint = site_params(params, "joint")
-        return self.site_norms["joint"].prepare(joint, weight)
+        plain = {site for site, norm in self.site_norms.items() if norm.is_plain}
+        unread = {*weights, *self.carry_names, *(f"length_{site}" for site in plain)}
+        return Prepared(weights, {n: a for n, a in prepared.items() if n not in unread})
 
     def output(self, carry):
         """Return h, the carry itself."""
         return carry
-
-    @property
-    def sites(self):
-        """The sites of batch norm and their sizes, {} without batch norm."""
-        norms = self.site_norms.items()
-        return {site: norm.size for site, norm in norms if norm.has_statistics}
 
     @property
     def learns_carry(self):

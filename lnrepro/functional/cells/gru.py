@@ -1,18 +1,15 @@
 """The GRU (eq. 23-28)."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.arrays import add_row
-from lnrepro.functional.cells.base import (
-    ParamSpec,
-)
+from lnrepro.functional.cells.base import ParamSpec
 from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import Norm, Normaliser, site_params
+from lnrepro.functional.cells.sites import Normaliser, Site
 from lnrepro.functional.fields import choice
 
 
@@ -60,12 +57,11 @@ class GRUCell(GatedCell):
 
     recurrent_weights = ("w_h", "w_u")
     gates = 3
-    inner_bias_name = "bias"
 
     def __post_init__(self):
         """Check the fields."""
-        super().__post_init__()
         choice("GRUCell", "reset", self.reset, ("after", "before"))
+        super().__post_init__()
         is_plain = self.site_norms["h"].is_plain and self.reset == "after"
         if self.recurrent_bias and not is_plain:
             raise ValueError(
@@ -73,17 +69,15 @@ class GRUCell(GatedCell):
                 f"reset='after', not {self.norm!r} and {self.reset!r}"
             )
 
-    @functools.cached_property
-    def site_norms(self):
-        """The norms at the sites x, h and joint, and u where the reset comes before."""
+    def sites_for(self, norm):
+        """Both products, of which the second is two where the reset comes before."""
+        H = self.features
         # Both gates are one group, and the candidate is another.
-        product, none = self.norm_of_product(3, (2, 1)), Norm(3 * self.features)
+        x = Site(3 * H, ("w_x", "bias"), (2, 1))
         # Weight norm has one length for every column of w_h, in whichever product.
-        if self.reset == "after" or product.is_plain:
-            return {"x": product, "h": product, "joint": none, "u": none}
-        # The gates and the candidate are products of their own here.
-        h, u = self.norm_of_product(2), self.norm_of_product(1)
-        return {"x": product, "h": h, "joint": none, "u": u}
+        if self.reset == "after" or norm.is_plain:
+            return {"x": x, "h": x._replace(products=("w_h",))}
+        return {"x": x, "h": Site(2 * H, ("w_h",)), "u": Site(H, ("w_u",))}
 
     def extra_specs(self):
         """Specs of the recurrent bias."""
@@ -91,15 +85,20 @@ class GRUCell(GatedCell):
             return {}
         return {"bias_recurrent": ParamSpec(zeros, (3 * self.features,))}
 
-    def prepare_recurrent(self, params):
-        """Return w_h, split into gates and candidate where the reset comes before."""
-        if self.reset == "after":
-            return super().prepare_recurrent(params)
-        # The groups of both side by side are those of the input's kernel.
-        norm = self.site_norms["x"]
-        w_h = norm.prepare(site_params(params, "h"), params["w_h"])
-        w_gates, w_candidate = jnp.split(w_h, [2 * self.features], -1)
-        return {"w_h": w_gates, "w_u": w_candidate}
+    def by_product(self, params):
+        """Return parameters whose w_h is split where both parts have norms."""
+        return self._split(params) if "u" in self.site_table else params
+
+    def prepared(self, params):
+        """Return prepared parameters; w_h is split where the reset comes before."""
+        params = super().prepared(params)
+        is_whole = self.reset == "before" and "w_u" not in params
+        return self._split(params) if is_whole else params
+
+    def _split(self, params):
+        """The parameters with w_h as the kernels of the gates and of the candidate."""
+        w_h, w_u = jnp.split(params["w_h"], [2 * self.features], -1)
+        return {**params, "w_h": w_h, "w_u": w_u}
 
     def step(self, dot, params, carry, x, context):
         """Take one step: eq. 26 to 28."""

@@ -1,7 +1,6 @@
 """The LSTM (eq. 17-22 and 29-31)."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import jax
@@ -14,12 +13,7 @@ from lnrepro.functional.cells.base import (
     clip_gradient,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import (
-    Norm,
-    Normaliser,
-    norm_of,
-    without_bias,
-)
+from lnrepro.functional.cells.sites import Normaliser, Site
 from lnrepro.functional.fields import choice
 
 
@@ -89,29 +83,23 @@ class LSTMCell(GatedCell):
 
     gates = 4
     carry_names = ("c0", "h0")
-    has_state = True
 
     def __post_init__(self):
         """Check the fields."""
-        super().__post_init__()
         choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
         choice("LSTMCell", "norm_site", self.norm_site, ("products", "joint"))
-        # A norm of the weights alone, or of the cell, has nothing to do at a sum.
-        has_norm = norm_of(self.norm) != Norm()
-        if self.norm_site == "joint" and has_norm and self.site_norms["joint"].is_plain:
-            raise ValueError(
-                f"LSTMCell: norm={self.norm!r} does not go with norm_site='joint'"
-            )
+        super().__post_init__()
 
-    @functools.cached_property
-    def site_norms(self):
-        """The norms at the sites x, h, joint and c."""
-        none, product = Norm(4 * self.features), self.norm_of_product(4)
-        c = norm_of(self.norm).at(self.features, self.epsilon, is_product=False)
+    def sites_for(self, norm):
+        """Both products or their sum, and the cell."""
+        gates, c = 4 * self.features, Site(self.features, is_state=True)
+        x, h = Site(gates, ("w_x", "inner_bias")), Site(gates, ("w_h",))
         if self.norm_site == "products":
-            return {"x": product, "h": product, "joint": none, "c": c}
+            return {"x": x, "h": h, "c": c}
         # The bias of a joint norm would be that of the cell again.
-        return {"x": none, "h": none, "joint": without_bias(product), "c": c}
+        joint = Site(gates, x.products + h.products, has_bias=False)
+        # A norm of the cell alone has nothing to do at a sum.
+        return {"joint": joint} if norm.of_product is None else {"joint": joint, "c": c}
 
     def extra_specs(self):
         """Specs of the peepholes and of the inner bias."""

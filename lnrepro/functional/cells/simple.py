@@ -1,11 +1,10 @@
 """The simple recurrent network (eq. 4)."""
 
 import dataclasses
-import functools
 
 from lnrepro.functional.arrays import add_row
 from lnrepro.functional.cells.gated import GatedCell
-from lnrepro.functional.cells.sites import Norm, Normaliser, without_bias
+from lnrepro.functional.cells.sites import Normaliser, Site
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +27,12 @@ class SimpleCell(GatedCell):
 
     gates = 1
 
-    @functools.cached_property
-    def site_norms(self):
-        """The norms at the sites x, h and joint."""
-        none, norm = Norm(self.features), without_bias(self.norm_of_product(1))
-        if norm.splits_sums:
-            return {"x": norm, "h": norm, "joint": none}
-        return {"x": none, "h": none, "joint": norm}
+    def sites_for(self, norm):
+        """Both products, or their sum; the bias of the norm would be the cell's."""
+        site = Site(self.features, ("w_x", "w_h"), has_bias=False)
+        if not norm.splits_sums:
+            return {"joint": site}
+        return {name: site._replace(products=(f"w_{name}",)) for name in ("x", "h")}
 
     def step(self, dot, params, carry, x, context):
         """Take one step: eq. 4."""

@@ -2,25 +2,49 @@
 
 A site is a place in a cell's equations where a norm can stand: "x", the projected
 input; "h", the projected state; "joint", their sum; "c", the cell that the LSTM's
-output shows. A cell applies whatever stands at its sites and does not ask for the
-norm's name.
+output shows. Each cell has a table of its sites. It applies whatever stands there and
+does not ask for the norm's name.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+import functools
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 
 from lnrepro.functional import norms
-from lnrepro.functional.arrays import add_row
-from lnrepro.functional.cells.base import Initializer, ParamSpec, StepContext
+from lnrepro.functional.arrays import add_row, wide
+from lnrepro.functional.cells.base import Cell, Initializer, ParamSpec, StepContext
 from lnrepro.functional.fast.layer_norm import (
     Groups,
     centre,
     layer_norm_of_groups,
 )
+from lnrepro.functional.fields import not_negative
 
 zeros = jax.nn.initializers.zeros
+
+
+class Site(NamedTuple):
+    """A place where a norm can stand, a row of the table of a cell.
+
+    Attributes:
+      size: number of units.
+      products: names of the weights whose products are summed there, and of the bias
+        inside of the norm. `Norm.prepare` gets them.
+      groups: sizes of the groups of units that are normalised by themselves, relative
+        to each other.
+      is_state: whether the site is no product, such as the LSTM's cell.
+      is_prepared: whether `Norm.prepare` gets all that is summed there.
+      has_bias: whether the bias of the norm is a parameter of its own.
+    """
+
+    size: int
+    products: tuple[str, ...] = ()
+    groups: Groups = (1,)
+    is_state: bool = False
+    is_prepared: bool = True
+    has_bias: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,17 +54,19 @@ class Norm:
     `LSTMCell(8, norm=...)` takes a name of `NORMS` or such an object. The cell asks it
     for its copy at each site (`at`), and then calls `prepare` once a sequence and
     `apply` in every step. A norm of your own is a frozen dataclass that says where it
-    stands (of_product, of_state) and defines `apply`.
+    stands (of_product, of_state) and defines `apply`. A cell that cannot apply it
+    refuses it.
 
     Attributes:
       size: number of units at the site.
-      epsilon: added to the variance under the root.
+      epsilon: added to the variance under the root; None takes the cell's.
       groups: sizes of the groups of units that are normalised by themselves, relative
         to each other.
-      is_product: whether the site is a product v W, such as W_h h.
-      names: names of the parameters at the site, [size] each. "gain" starts as
-        gain_init says, "bias" at zero and "length" at `length`. The cell itself adds
-        the bias.
+      is_product: whether the site is a sum of products v W, such as W_h h, of which
+        `prepare` got all weights.
+      names: names of the parameters at the site, [size] each: "gain", which starts as
+        gain_init says, "bias", which starts at zero, and at a single product "length",
+        which starts at `length`. The cell itself adds the bias.
       of_product: the names at a product, None where the norm does not stand at one.
       of_state: the same at what is no product, such as the LSTM's cell.
       splits_sums: whether it stands on each product of a sum, where a cell has the
@@ -61,7 +87,7 @@ class Norm:
     """
 
     size: int = 0
-    epsilon: float = 1e-5
+    epsilon: float | None = None
     groups: Groups = (1,)
     is_product: bool = True
     names: tuple[str, ...] = ()
@@ -72,25 +98,23 @@ class Norm:
     has_statistics: ClassVar[bool] = False
     gain_init: ClassVar[Initializer] = staticmethod(jax.nn.initializers.ones)
 
-    def at(
-        self,
-        size: int,
-        epsilon: float,
-        groups: Groups = (1,),
-        is_product: bool = True,
-    ) -> "Norm":
-        """Return the norm at a site of `size` units."""
-        names = self.of_product if is_product else self.of_state
+    def at(self, site: Site, epsilon: float) -> "Norm":
+        """Return the norm at a site of a cell that has this epsilon."""
+        names = self.names_at(site)
         if names is None:
-            return Norm(size)
+            return Norm(site.size)
         return dataclasses.replace(
             self,
-            size=size,
-            epsilon=epsilon,
-            groups=groups,
-            is_product=is_product,
-            names=names,
+            size=site.size,
+            epsilon=epsilon if self.epsilon is None else self.epsilon,
+            groups=site.groups,
+            is_product=site.is_prepared and not site.is_state,
+            names=tuple(name for name in names if name != "bias" or site.has_bias),
         )
+
+    def names_at(self, site: Site) -> tuple[str, ...] | None:
+        """Return of_state or of_product, as the site is."""
+        return self.of_state if site.is_state else self.of_product
 
     @property
     def is_plain(self) -> bool:
@@ -226,47 +250,98 @@ NORMS = {
 }
 
 
-def check_norm(
-    cell: str, norm: Any, *, has_state: bool = False, of_sums: bool = False
-) -> None:
-    """Check the field `norm` of a cell.
+class NormedCell(Cell):
+    """A cell whose norm stands at the sites of a table.
 
-    Args:
-      cell: name of the cell, for the message.
-      norm: a name or a `Norm`.
-      has_state: whether the cell has a site that is no product.
-      of_sums: whether the cell normalises the sum of its products only.
-
-    Raises:
-      ValueError: an unknown name, or a norm that the cell has no place for.
+    Attributes:
+      norm: name of the norm, or a `Norm` of your own.
+      epsilon: added to the variances under the root.
+      of_sums: whether the cell normalises the sums of its products only.
     """
 
-    def has_place(norm):
-        is_of_products = norm.of_product is not None or norm.of_state is None
-        return (has_state or is_of_products) and not (of_sums and norm.splits_sums)
+    norm: str | Norm
+    epsilon: Any
+    of_sums: ClassVar[bool] = False
 
-    known = norm
-    if isinstance(norm, str):
-        known = NORMS.get(norm)
-    if not isinstance(known, Norm) or not has_place(known):
-        names = [repr(name) for name, known in NORMS.items() if has_place(known)]
-        raise ValueError(
-            f"{cell}: norm={norm!r}; choose one of {', '.join(names)} ('batch' runs by "
-            "functions alone, not in modules), or give a functional.Norm"
-        )
+    def sites_for(self, norm: Norm) -> dict[str, Site]:
+        """Return the table of the sites, in the order of their parameters."""
+        raise TypeError(f"{type(self).__name__} does not define sites_for")
+
+    def check_norm(self) -> None:
+        """Raise ValueError for an unknown norm, or one that the cell cannot apply."""
+        name = type(self).__name__
+        not_negative(name, "epsilon", self.epsilon)
+        reason = self._refusal(norm_of(self.norm))
+        if reason is not None:
+            names = [repr(n) for n in NORMS if self._refusal(NORMS[n]) is None]
+            raise ValueError(
+                f"{name}: norm={self.norm!r}{reason}; choose one of "
+                f"{', '.join(names)} ('batch' runs by functions alone, not in "
+                "modules), or give a functional.Norm"
+            )
+
+    def _refusal(self, norm):
+        """Why the cell cannot apply a norm; None where it can."""
+        if not isinstance(norm, Norm):
+            return ""
+        if type(norm) is Norm:
+            return None
+        sites = self.sites_for(norm)
+        places = [site for site in sites.values() if norm.names_at(site) is not None]
+        if not places or (self.of_sums and norm.splits_sums):
+            return f" has no place at the sites {', '.join(sites)}"
+        prepares = type(norm).prepare is not Norm.prepare
+        if norm.is_plain and not (prepares and any(site.products for site in places)):
+            return " does nothing at its sites"
+        for site in places:
+            names = set(norm.names_at(site) or ())
+            if unknown := names - {"gain", "bias", "length"}:
+                return f" has parameters {unknown}; they are 'gain', 'bias', 'length'"
+            weights = [name for name in site.products if name.startswith("w_")]
+            if "length" in names and len(weights) != 1:
+                return " has a length where there is more than one product, or none"
+            if prepares and norm.of_state is None and not site.is_prepared:
+                return " prepares weights, which this cell does not give to it"
+        return None
+
+    @functools.cached_property
+    def site_table(self) -> dict[str, Site]:
+        """The table of the sites."""
+        return self.sites_for(norm_of(self.norm))
+
+    @functools.cached_property
+    def site_norms(self) -> dict[str, Norm]:
+        """The norm at each site of the table."""
+        norm, rows = norm_of(self.norm), self.site_table.items()
+        return {site: norm.at(row, self.epsilon) for site, row in rows}
+
+    def by_product(self, params: dict) -> dict:
+        """Return parameters whose weights are those that the table names."""
+        return params
+
+    def prepared(self, params: dict) -> dict:
+        """Return parameters whose weights are prepared as the norms ask for."""
+        params = dict(self.by_product(params))
+        for site, row in self.site_table.items():
+            own = site_params(params, site)
+            for name in row.products:
+                if name in params:
+                    # A bias inside of a norm is added in float32 at least.
+                    value = params[name]
+                    value = wide(value) if value.ndim == 1 else value
+                    params[name] = self.site_norms[site].prepare(own, value)
+        return params
+
+    @property
+    def sites(self):
+        """The sites of batch norm and their sizes, {} without batch norm."""
+        norms = self.site_norms.items()
+        return {site: norm.size for site, norm in norms if norm.has_statistics}
 
 
-def norm_of(norm: str | Norm) -> Norm:
-    """Return the norm of a name, or the norm itself."""
-    if isinstance(norm, str):
-        return NORMS[norm]
-    return norm
-
-
-def without_bias(norm: Norm) -> Norm:
-    """Return a norm whose site has no bias of its own."""
-    names = tuple(name for name in norm.names if name != "bias")
-    return dataclasses.replace(norm, names=names)
+def norm_of(norm: Any) -> Any:
+    """Return the norm of a name, None of an unknown one; or the norm itself."""
+    return NORMS.get(norm) if isinstance(norm, str) else norm
 
 
 @dataclasses.dataclass
@@ -287,10 +362,18 @@ class Normaliser:
 
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise a [..., N], the values at a site, in float32 at least as a is."""
+        norm = self.site_norms.get(site)
+        if norm is None:
+            return a
         params = site_params(self.params, site)
         given = (self.context.statistics or {}).get(site)
         context = self.context._replace(statistics=given)
-        y, found = self.site_norms[site].apply(params, a, context)
+        y, found = norm.apply(params, a, context)
+        if found is not None and not norm.has_statistics:
+            raise ValueError(
+                f"{type(norm).__name__}.apply returns statistics, which a norm with "
+                "has_statistics = True has"
+            )
         if found is not None:
             self.collected[site] = found
         return add_row(y, params, "bias")

@@ -15,9 +15,23 @@ from typing import Any, NamedTuple
 
 import jax
 
-# JAX's context managers by the names of its settings.
-MANAGERS = {f"jax_{name}": manager for name, manager in vars(jax).items()}
-SETTINGS = [name for name in jax.config.values if name in MANAGERS]
+# JAX's settings that change what is traced. Each is the name of a context manager.
+SETTINGS = (
+    "allow_f16_reductions",
+    "auto_pcast",
+    "debug_infs",
+    "debug_nans",
+    "default_matmul_precision",
+    "default_prng_impl",
+    "enable_custom_prng",
+    "enable_x64",
+    "legacy_prng_key",
+    "numpy_dtype_promotion",
+    "numpy_rank_promotion",
+    "remove_size_one_mesh_axis_from_type",
+    "softmax_custom_jvp",
+    "threefry_partitionable",
+)
 
 _current = contextvars.ContextVar("current", default="")
 
@@ -64,8 +78,11 @@ def context(platform: str | None = None) -> Context:
     Args:
       platform: the platform; None takes that of the caller.
     """
-    settings = tuple(getattr(jax.config, name) for name in SETTINGS)
-    return Context(platform or current(), settings)
+    return Context(platform or current(), tuple(map(_setting, SETTINGS)))
+
+
+def _setting(name):
+    return getattr(jax.config, f"jax_{name}")
 
 
 @contextlib.contextmanager
@@ -78,6 +95,6 @@ def tracing_in(context: Context) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(tracing_for(context.platform))
         for name, value in zip(SETTINGS, context.settings, strict=True):
-            if getattr(jax.config, name) != value:
-                stack.enter_context(MANAGERS[name](value))
+            if _setting(name) != value:
+                stack.enter_context(getattr(jax, name)(value))
         yield
