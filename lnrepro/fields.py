@@ -35,8 +35,8 @@ class Bounds:
             return f"a whole number from {self.low:,} to {self.high:,}"
         return f"a number from {self.low:.8g} to {self.high:.8g}"
 
-    def __contains__(self, value: object) -> bool:
-        kind = numbers.Integral if self.integer else numbers.Real
+    def __contains__(self, value: Any) -> bool:
+        kind: Any = numbers.Integral if self.integer else numbers.Real
         is_number = isinstance(value, kind) and not isinstance(value, bool)
         return is_number and self.low <= value <= self.high
 

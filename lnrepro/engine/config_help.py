@@ -27,7 +27,7 @@ def text(config: str) -> str:
             named = f"--name {name}" if name else "(default)"
             lines.append(f"  {named}: {len(runs)} runs")
     lines += ["", f"fields, with the values of {config}:"]
-    known = FIELDS | getattr(module, "FIELDS", {})
+    known = {**FIELDS, **getattr(module, "FIELDS", {})}
     for name, value in flat(config_file.read(config)).items():
         shown = str(value)
         if len(shown) > WIDTH:
