@@ -12,6 +12,8 @@ from scripts.benches import records
 
 # {label of a record: head of its column}. LN is layer norm.
 COLUMNS = {
+    "kernel": "kernel",
+    "scan": "scan",
     "ours LN": "ours, LN",
     "ours plain": "ours, no norm",
     "Flax LN": "Flax, LN",
@@ -24,6 +26,13 @@ COLUMNS = {
 CELLS = {
     "LSTM": ("cells-lstm", "h100-cells-lstm"),
     "GRU": ("cells-gru", "h100-cells-gru"),
+}
+# {what the record of the trial of a kernel calls a function: its label}.
+TRIED = {
+    "LN-LSTM kernel train": "kernel",
+    "LN-LSTM scan train": "scan",
+    "Flax LN-LSTM train": "Flax LN",
+    "cuDNN LSTM train": "cuDNN plain",
 }
 # {experiment: the end of the name of its record}.
 TRAINED = {
@@ -61,8 +70,8 @@ def speed() -> str:
     rows = []
     for cell, names in CELLS.items():
         kept = [records.kept(name) for name in names]
-        for label in list(COLUMNS)[2:]:
-            rows.append((f"{cell}: {COLUMNS[label]}", *_ratios(kept, label)))
+        for label, name in COLUMNS.items():
+            rows.append((f"{cell}: {name}", *_ratios(kept, label)))
     head = ("ours with LN, divided by", "time, CPU", "memory, CPU")
     head += ("time, H100", "memory, H100")
     names = [name for of_cell in CELLS.values() for name in of_cell]
@@ -86,15 +95,10 @@ def milliseconds(of_cell: Mapping[str, str]) -> str:
     """
     found = {}
     for cell, name in of_cell.items():
-        for shape, row in records.kept(name)["details"].items():
-            times = {label: row[label]["ms"] for label in COLUMNS if label in row}
+        for shape, rows in records.kept(name)["details"].items():
+            times = {label: row["ms"] for label, row in rows.items()}
             found[f"{cell}, {shape}"] = times
-    labels = [x for x in COLUMNS if any(x in times for times in found.values())]
-    rows = []
-    for about, times in found.items():
-        cells = [f"{times[x]:.1f}" if x in times else "" for x in labels]
-        rows.append((about, *cells))
-    return _with_sources(["", *map(COLUMNS.get, labels)], rows, of_cell.values())
+    return _values(found, of_cell.values())
 
 
 def other_cells() -> str:
@@ -126,51 +130,44 @@ def trained() -> str:
 
 def programs() -> str:
     """Return steps a second and memory of whole programs."""
-    record = records.kept("programs")
-    labels = [label for label in COLUMNS if label in record["details"]["ppo"]]
-    rows = []
-    for program, of_label in record["details"].items():
-        found = [of_label[label] for label in labels]
-        speeds = [f"{1e3 / values['ms']:.1f}" for values in found]
-        rows.append((f"{program}, steps a second", *speeds))
-        memory = [f"{values['temp_mb']:.1f}" for values in found]
-        rows.append((f"{program}, MB", *memory))
-    return _with_sources(["", *map(COLUMNS.get, labels)], rows, ["programs"])
+    found = {}
+    for program, rows in records.kept("programs")["details"].items():
+        speeds = {label: 1e3 / row["ms"] for label, row in rows.items()}
+        memory = {label: row["temp_mb"] for label, row in rows.items()}
+        found |= {f"{program}, steps a second": speeds, f"{program}, MB": memory}
+    return _values(found, ["programs"])
 
 
 def trial() -> str:
     """Return the times of the trial of a kernel for all steps."""
-    name = "h200-kernel-trial"
-    columns = {
-        "LN-LSTM kernel train": "kernel",
-        "LN-LSTM scan train": "scan",
-        "Flax LN-LSTM train": COLUMNS["Flax LN"],
-        "cuDNN LSTM train": COLUMNS["cuDNN plain"],
-    }
-    rows = []
-    for shape, found in records.kept(name)["details"]["steps"].items():
-        cells = []
-        for label in columns:
+    name, found = "h200-kernel-trial", {}
+    for shape, rows in records.kept(name)["details"]["steps"].items():
+        times = found[shape] = {}
+        for key, ms in rows["ms"].items():
             # The kernel was also tried with other numbers of registers.
-            with_registers = re.compile(rf"{label}( registers \d+)?")
-            own = [
-                ms for key, ms in found["ms"].items() if with_registers.fullmatch(key)
-            ]
-            cells.append(f"{min(own):.2f}" if own else "")
-        rows.append((shape, *cells))
-    return _with_sources(["", *columns.values()], rows, [name])
+            label = TRIED.get(re.sub(r" registers \d+$", "", key), key)
+            times[label] = min(ms, times.get(label, ms))
+    return _values(found, [name], 2)
 
 
 def compiled() -> str:
     """Return the million cycles of programs that were compiled for a v5e."""
-    name = "compiled-v5e-cells"
-    details = records.kept(name)["details"]
-    labels = [label for label in COLUMNS if label in details["lstm, draw"]]
+    name, found = "compiled-v5e-cells", {}
+    for about, rows in records.kept(name)["details"].items():
+        cycles = {label: row["cycles"] / 1e6 for label, row in rows.items()}
+        found[about.replace("lstm", "LSTM")] = cycles
+    return _values(found, [name])
+
+
+def _values(found, names, decimals=1) -> str:
+    """Return the table of {row: {label: number}} for the labels of `COLUMNS`."""
+    there = {label for values in found.values() for label in values}
+    labels = [label for label in COLUMNS if label in there]
     rows = []
-    for about, of_label in details.items():
-        values = [f"{of_label[label]['cycles'] / 1e6:.1f}" for label in labels]
-        rows.append((about.replace("lstm", "LSTM"), *values))
-    return _with_sources(["", *map(COLUMNS.get, labels)], rows, [name])
+    for about, values in found.items():
+        cells = [f"{values[x]:.{decimals}f}" if x in values else "" for x in labels]
+        rows.append((about, *cells))
+    return _with_sources(["", *map(COLUMNS.get, labels)], rows, names)
 
 
 def _with_sources(head, rows, names) -> str:
