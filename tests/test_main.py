@@ -138,6 +138,7 @@ def test_a_run_goes_on_with_other_devices(home):
         ("config.placement", "--config.placement=tpu"),
         ("config.kernels", "--config.kernels=on"),
         ("off, auto, on", "--config.kernels=yes"),
+        ("there are no kernels for cpu", "--autotune"),
         ("config.batch_size", "--config.batch_size=2000"),
         # The tests have four devices.
         ("take 64", "--config.batch_size=63"),

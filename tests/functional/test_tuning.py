@@ -23,6 +23,7 @@ from lnrepro.functional.fast.gpu import launch, nvrtc
 from tests.functional import gpu_programs
 from tests.refused import refused
 
+IN_XLA = launch.Loop.in_xla
 CELL = SimpleCell(12, "none")
 B, T, D = 5, 2, 3
 NOT_MEASURED = "kernels are not measured here"
@@ -35,10 +36,10 @@ def device(kind="made up"):
     )
 
 
-def clock(*seconds):
-    """A clock by which the five runs of each program take these times."""
-    times = iter(np.kron(np.repeat(seconds, measure.RUNS), [0, 1]))
-    return types.SimpleNamespace(perf_counter=functools.partial(next, times))
+def taking(*ms):
+    """Programs take these times, one after the other."""
+    times = iter(ms)
+    return types.SimpleNamespace(median=lambda _: next(times))
 
 
 @pytest.fixture
@@ -50,7 +51,8 @@ def gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
     monkeypatch.setattr(nvrtc, "ptx", lambda *arguments: "")
     monkeypatch.setattr(kept, "folder", lambda: tmp_path / "kernels")
-    monkeypatch.setattr(measure, "time", clock(1.0, 0.5))
+    monkeypatch.setattr(measure, "statistics", taking(10, 5))
+    monkeypatch.setattr(measure, "RUNS", 2)
     yield
     jax.clear_caches()
 
@@ -89,7 +91,7 @@ def test_what_was_measured_is_what_runs(gpu, capsys):
     head, row, *again = capsys.readouterr().out.splitlines()
     assert again == [head, row]
     assert head.split()[:4] == ["cell", "rows", "steps", "scan"]
-    assert row.split()[:5] == ["SimpleCell", "5", "2", "1e+03", "500"]
+    assert row.split()[:5] == ["SimpleCell", "5", "2", "10", "5"]
     assert not params["bias"].is_deleted()
     # Also what was traced before, and nothing else.
     assert kernels_of(step, params, x) == 2
@@ -121,7 +123,7 @@ def test_without_a_record_the_program_is_that_of_the_scan(gpu):
         kept.write(name, "no JSON" if rows == B else kept.read(name))
         assert text() == text(kernels="off") != text(kernels="on")
         functional.measured_kernels(forget=True)
-        measure.time = clock(1.0, 0.5)
+        measure.statistics = taking(10, 5)
 
 
 def test_a_record_has_the_layout_that_was_measured(gpu, monkeypatch, caplog):
@@ -129,7 +131,7 @@ def test_a_record_has_the_layout_that_was_measured(gpu, monkeypatch, caplog):
     cell = SimpleCell(256, "none")
     run = functools.partial(loss, cell=cell)
     # The layouts are (8, 16) and (4, 8).
-    monkeypatch.setattr(measure, "time", clock(1.0, 0.8, 0.7))
+    monkeypatch.setattr(measure, "statistics", taking(10, 8, 7))
     (record,) = functional.autotune(run, *problem(128, 1, cell))
     assert tuple(record["layout"]) == (4, 8)
     with caplog.at_level("INFO", "lnrepro.kernels"):
@@ -172,28 +174,25 @@ def other_bits(results):
     return [jax.pure_callback(changed, a, a) for a in results]
 
 
-def failing(error):
+def failing(words):
     def fail(a):
-        raise error
+        raise ValueError(words)
 
     return lambda results: [jax.pure_callback(fail, a, a) for a in results]
 
 
 @pytest.mark.parametrize(
-    ("change", "seconds", "reason"),
+    ("change", "ms", "reason"),
     [
-        (list, 0.95, "the scan is as fast here"),
-        (lambda results: [1.01 * a for a in results], 0.5, "computes other numbers"),
-        (other_bits, 0.5, "the kernel is not deterministic here"),
-        (failing(ValueError("RESOURCE_EXHAUSTED")), 0.5, "the memory does not suffice"),
+        (list, 9.5, "the scan is as fast here"),
+        (lambda results: [1.01 * a for a in results], 5, "computes other numbers"),
+        (other_bits, 5, "the kernel is not deterministic here"),
+        (failing("RESOURCE_EXHAUSTED"), 5, "the memory does not suffice"),
     ],
 )
-def test_a_kernel_with_a_fault_gives_the_scan(
-    change, seconds, reason, gpu, monkeypatch
-):
-    run = launch.Loop.in_xla
-    monkeypatch.setattr(launch.Loop, "in_xla", lambda *a: change(run(*a)))
-    monkeypatch.setattr(measure, "time", clock(1.0, seconds))
+def test_a_kernel_with_a_fault_gives_the_scan(change, ms, reason, gpu, monkeypatch):
+    monkeypatch.setattr(launch.Loop, "in_xla", lambda *a: change(IN_XLA(*a)))
+    monkeypatch.setattr(measure, "statistics", taking(10, ms))
     (record,) = functional.autotune(loss, *problem())
     assert not record["kernel"]
     assert reason in record["reason"] == runs_as()
@@ -209,14 +208,12 @@ def test_a_device_on_which_a_kernel_fails_is_asked_once(gpu, monkeypatch, capsys
             functional.autotune(loss, *problem())
     assert functional.measured_kernels() == []
     with monkeypatch.context() as patch:
-        patch.setattr(measure, "time", clock(1.0, 0.5))
-        fail = failing(ValueError("an illegal address"))
-        run = launch.Loop.in_xla
-        patch.setattr(launch.Loop, "in_xla", lambda *a: fail(run(*a)))
+        fail = failing("an illegal address")
+        patch.setattr(launch.Loop, "in_xla", lambda *a: fail(IN_XLA(*a)))
         with pytest.raises(RuntimeError, match="an illegal address"):
             functional.autotune(loss, *problem())
     assert runs_as() == measure.UNFINISHED
-    monkeypatch.setattr(measure, "time", clock(1.0, 0.5))
+    monkeypatch.setattr(measure, "statistics", taking(10, 5))
     (record,) = functional.autotune(loss, *problem())
     assert record["kernel"]
     assert f"SimpleCell: {measure.UNFINISHED} the last time" in capsys.readouterr().out
@@ -239,7 +236,7 @@ def test_a_part_of_a_mesh_is_known_under_shard_map(gpu, capsys):
     assert record["rows"] == 2
     assert kernels_of(total, params, split) == 1
     # A trace does not see where the arguments of a program will be.
-    measure.time = clock(1.0, 0.5)
+    measure.statistics = taking(10, 5)
     functional.autotune(loss, params, x)
     assert has_launch(loss, params, x)
     later = jax.jit(lambda *arguments: loss(*arguments), in_shardings=places)

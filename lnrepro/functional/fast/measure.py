@@ -209,7 +209,11 @@ def distance(found: list, exact: list) -> Any:
     sizes = [np.max(np.abs(b), initial=1e-30) for b in exact]
     least = 0.01 * max(sizes)
     pairs = zip(found, exact, sizes, strict=True)
-    errors = [np.max(np.abs(a - b), initial=0) / max(n, least) for a, b, n in pairs]
+    # Booleans have no differences.
+    errors = [
+        np.max(np.abs(a - 1.0 * b), initial=0) / max(size, least)
+        for a, b, size in pairs
+    ]
     return np.max(errors, initial=0)
 
 
