@@ -94,9 +94,6 @@ def test_stories_are_questions_that_need_the_story():
     assert np.mean(share) < 0.16
 
 
-# -- stories
-
-
 # -- scenes
 
 
