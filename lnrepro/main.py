@@ -133,7 +133,7 @@ def run(argv: list[str]) -> None:
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
         )
 
-    from lnrepro.engine import expected, machine, provenance, train, workdir
+    from lnrepro.engine import evaluate, expected, machine, provenance, train, workdir
     from lnrepro.engine.run_config import as_json
 
     machine.check_devices()
@@ -156,7 +156,7 @@ def run(argv: list[str]) -> None:
     elif _AUTOTUNE.value:
         train.autotune(config, folder)
     elif _EVALUATE.value:
-        train.evaluate(config, folder)
+        evaluate.evaluate(config, folder)
     else:
         train.train(config, folder)
 

@@ -19,19 +19,22 @@ CAPTION_SIZE = 13
 FPS = 12
 
 
-class Artifacts(NamedTuple):
-    """What was written.
+class Results(NamedTuple):
+    """What a run or its evaluations gave.
 
     Attributes:
-      paths: the files.
+      numbers: {name: number}.
+      paths: the files that were written.
       not_drawn: {name of a picture that could not be drawn: the reason}.
     """
 
+    numbers: dict[str, float]
     paths: list[pathlib.Path]
     not_drawn: dict[str, str]
 
-    def add(self, more: "Artifacts") -> None:
-        """Add what else was written, each file once."""
+    def add(self, more: "Results") -> None:
+        """Add other results, each file once."""
+        self.numbers.update(more.numbers)
         self.paths.extend(path for path in more.paths if path not in self.paths)
         self.not_drawn.update(more.not_drawn)
 
@@ -40,8 +43,13 @@ class Artifacts(NamedTuple):
         missing = [f"not drawn  {name} ({why})" for name, why in self.not_drawn.items()]
         return [f"picture    {path}" for path in self.paths] + missing
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers, and the pictures that were not drawn, if any."""
+        missing = list(self.not_drawn)
+        return self.numbers | ({"not_drawn": missing} if missing else {})
 
-def write(folder: pathlib.Path, evaluation: Evaluation) -> Artifacts:
+
+def write(folder: pathlib.Path, evaluation: Evaluation) -> Results:
     """Write the images and files of an evaluation.
 
     Args:
@@ -64,7 +72,7 @@ def write(folder: pathlib.Path, evaluation: Evaluation) -> Artifacts:
     for name, text in evaluation.files.items():
         paths.append(_path(folder, name))
         paths[-1].write_text(text, encoding="utf-8")
-    return Artifacts(paths, not_drawn)
+    return Results({}, paths, not_drawn)
 
 
 def _path(folder, name):
@@ -131,7 +139,7 @@ def title(config: Mapping[str, Any]) -> str:
     return f"{name}, {config['norm']}, data: {config['data']['name']}"
 
 
-def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> Artifacts:
+def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> Results:
     """Draw `config.curves` of a run directory as artifacts/curves.png.
 
     Its panels are (label, (metric, ...), "log" or "linear"), against the epoch. A
@@ -145,11 +153,11 @@ def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> Artifacts:
       The path; nothing where there are no curves or matplotlib is not installed.
     """
     if not config["curves"] or not optional.installed("matplotlib"):
-        return Artifacts([], {})
+        return Results({}, [], {})
     path = try_draw(_draw_curves, workdir, config)
     if isinstance(path, FailedPicture):
-        return Artifacts([], {"curves": path.reason})
-    return Artifacts([path], {})
+        return Results({}, [], {"curves": path.reason})
+    return Results({}, [path], {})
 
 
 def _draw_curves(workdir, config):

@@ -1,15 +1,17 @@
 """What a config says about a run: its experiment, schedules, optimiser and devices."""
 
+import contextlib
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import optional
+from lnrepro import data, optional
+from lnrepro.config import flat
 from lnrepro.engine import (
     artifacts,
     distribute,
@@ -18,23 +20,11 @@ from lnrepro.engine import (
     run_config,
     workdir,
 )
-from lnrepro.engine.artifacts import Artifacts
+from lnrepro.engine.artifacts import Results
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.train_step import State, make_init, make_step
 from lnrepro.errors import UserError
-
-
-class Results(NamedTuple):
-    """Numbers of a run, and what it wrote."""
-
-    numbers: dict[str, float]
-    artifacts: Artifacts
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the numbers, and the pictures that were not drawn, if any."""
-        missing = list(self.artifacts.not_drawn)
-        return self.numbers | ({"not_drawn": missing} if missing else {})
 
 
 class Run:
@@ -108,11 +98,17 @@ class Run:
         config = self.config
         return f"{config.experiment} norm={config.norm} data={config.data.name}"
 
+    def data_identity(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the fingerprint and the facts of the data set."""
+        spec = self.config.data
+        prepared = data.open_set(spec.name, spec.get("dir"))
+        return prepared.fingerprint, prepared.facts
+
     def initial(self) -> State:
         """Return the state before the first step, as NumPy arrays.
 
         Raises:
-          UserError: an array cannot be one of NumPy, such as a typed key of JAX.
+          UserError: an array cannot be saved, such as a typed key of JAX.
         """
         init = jax.jit(make_init(self.experiment, self.optimizer))
         return jax.tree.map_with_path(_on_host, init(self._init_key))
@@ -146,24 +142,44 @@ class Run:
                     raise
         return found
 
-    def write(self, evaluations: Mapping[str, Evaluation]) -> Artifacts:
+    def write(self, evaluations: Mapping[str, Evaluation]) -> Results:
         """Write what evaluations show; process 0 alone does.
 
         Raises:
           OSError: the disk failed.
         """
-        written = Artifacts([], {})
+        results = Results(numbers_of(evaluations), [], {})
         if jax.process_index() == 0:
             for evaluation in evaluations.values():
-                written.add(artifacts.write(self.folder / "artifacts", evaluation))
-        return written
+                results.add(artifacts.write(self.folder / "artifacts", evaluation))
+        return results
+
+
+@contextlib.contextmanager
+def none_named(config: ConfigDict) -> Iterator[None]:
+    """Turn an error about None in place of a number into a UserError."""
+    try:
+        yield
+    except TypeError as e:
+        if "NoneType" not in str(e):
+            raise
+        empty = [name for name, value in flat(config).items() if value is None]
+        raise UserError(
+            f"one of these fields is None where a number is needed "
+            f"({', '.join(empty)}): {' '.join(str(e).split())}"
+        ) from e
 
 
 def _on_host(path, x):
+    """Return an array as one of NumPy that Orbax can save."""
+    name = f"{jax.tree_util.keystr(path)} of the state"
+    # Orbax's threads wait for minutes after it has refused one.
+    if not x.size:
+        raise UserError(f"{name} has no elements, which a checkpoint cannot hold")
     try:
         return np.array(x)
     except TypeError as e:
-        raise UserError(f"{jax.tree_util.keystr(path)} of the state: {e}") from None
+        raise UserError(f"{name}: {e}") from None
 
 
 def numbers_of(evaluations: Mapping[str, Evaluation]) -> dict[str, float]:

@@ -1,40 +1,56 @@
-"""Training and evaluation of a config in its run directory.
+"""Training of a config in its run directory, told in the order of execution.
 
-`train` opens the directory, restores the newest checkpoint, takes the steps (`loop`)
-and writes the results (`sink`). A run that is interrupted and resumed ends with the
-same bits as one that is not.
+`train` does what happens once in a run:
+
+1. Check the config, the data and the devices (`Run`, `Placement`).
+2. Lock the run directory (`Lock`), and see whether it has a run of this config.
+3. Start: save the state of step 0 and read it back, or restore the newest checkpoint
+   (`Store`, `Checkpoint`, `Notes`).
+4. Train to the last step (`Trainer`), and run the evaluations at the end.
+5. Write the results (`Output`).
+
+`Trainer` does what happens again and again. After each call of the compiled step it
+logs (`Meter`), saves and evaluates, in this order, and stops where a signal has arrived
+(`Signals`). What can fail comes after the save, with what is due noted. So a run that
+is interrupted and resumed ends with the same bits as one that is not.
 """
 
 import contextlib
 import pathlib
 import shutil
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.config import flat
 from lnrepro.engine import (
     artifacts,
     experiment,
     json_files,
     kernels,
     peers,
+    provenance,
     run_config,
-    sink,
     workdir,
 )
+from lnrepro.engine.artifacts import Results
 from lnrepro.engine.checkpoint import Checkpoint, Notes, Store
-from lnrepro.engine.experiment import Evaluation
-from lnrepro.engine.loaded_run import LoadedRun
-from lnrepro.engine.loop import Loop
-from lnrepro.engine.metrics import check_finite
-from lnrepro.engine.progress import table
-from lnrepro.engine.run import Results, Run, numbers_of
+from lnrepro.engine.experiment import Metric
+from lnrepro.engine.metrics import Meter, check_finite
+from lnrepro.engine.output import Output
+from lnrepro.engine.run import Run, none_named
 from lnrepro.engine.run_config import as_json
-from lnrepro.errors import Diverged, UserError, say
+from lnrepro.engine.signals import Interrupted, Signals
+from lnrepro.engine.train_step import close, take
+from lnrepro.errors import Diverged, RunError, Stopped, UserError, say
+
+# Calls of the compiled step that are dispatched ahead of the devices. With more of
+# them, the answer to a signal takes longer. With fewer, the devices wait for the host.
+AHEAD = 4
 
 
 def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
@@ -52,7 +68,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       RunError: the run failed.
       Stopped: a signal arrived; the state is saved.
     """
-    with _none_named(config):
+    with none_named(config):
         run = Run(config, folder)
         fingerprint, facts = _check(run)
     before = workdir.read_about(folder) or {}
@@ -85,17 +101,20 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
                 workdir.describe(folder, run.config, fingerprint, facts)
         else:
             start = _restore(run, store, fingerprint)
-        shown = sink.Writer(run, lock, start) if lock else sink.Sink()
         stack.enter_context(kernels.kept(folder, writes=bool(lock)))
-        shown.say(_header(run, start.step))
-        shown.started(start.step, opened == "resumed")
+        output = Output(run, lock, start)
+        output.say(_header(run, start.step))
+        if lock and opened == "resumed":
+            output.say(*provenance.record_resume(folder, start.step))
         try:
-            results = Loop(run, store, start, shown).run()
+            results = Trainer(run, store, start, output).train()
         except Diverged as e:
-            shown.diverged(e)
+            if lock:
+                where = {"metric": e.metric, "step": e.step}
+                json_files.write(folder / workdir.DIVERGED, where)
             raise
         # The lock is held until results.json is written.
-        shown.finish(results)
+        output.finish(results)
         store.follow(results.numbers.get("best step"))
         return results.numbers
 
@@ -111,25 +130,10 @@ def autotune(config: ConfigDict, folder: pathlib.Path) -> None:
       UserError: something that the user can correct.
     """
     kernels.check_platform()
-    with _none_named(config):
+    with none_named(config):
         run = Run(config, folder)
         _check(run)
     kernels.autotune(run)
-
-
-@contextlib.contextmanager
-def _none_named(config: ConfigDict) -> Iterator[None]:
-    """Turn an error about None in place of a number into a UserError."""
-    try:
-        yield
-    except TypeError as e:
-        if "NoneType" not in str(e):
-            raise
-        empty = [name for name, value in flat(config).items() if value is None]
-        raise UserError(
-            f"one of these fields is None where a number is needed "
-            f"({', '.join(empty)}): {' '.join(str(e).split())}"
-        ) from e
 
 
 def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
@@ -141,7 +145,7 @@ def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
     Raises:
       UserError: the run cannot be trained.
     """
-    fingerprint, facts = _data_identity(run.config.data)
+    fingerprint, facts = run.data_identity()
     experiment.with_sizes(run.config, check=True)
     experiment.check_names(run.config, run.metrics)
     if run.experiment.check:
@@ -151,14 +155,6 @@ def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
     _ = run.placement, run.shapes()
     peers.agree("data", {"the data": fingerprint})
     return fingerprint, facts
-
-
-def _data_identity(spec: ConfigDict) -> tuple[str, Mapping[str, Any]]:
-    """Return the fingerprint and the facts of the data set of `config.data`."""
-    from lnrepro import data
-
-    prepared = data.open_set(spec.name, spec.get("dir"))
-    return prepared.fingerprint, prepared.facts
 
 
 def _begin(run: Run, store: Store, fingerprint: str) -> Checkpoint:
@@ -226,56 +222,214 @@ def _header(run: Run, step: int) -> str:
     )
 
 
-def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
-    """Run all evaluations on the best checkpoint, or on the last one if none is kept.
+class Trainer:
+    """Trains a run to its last step."""
 
-    Args:
-      config: the config.
-      folder: the run directory.
+    def __init__(self, run: Run, store: Store, start: Checkpoint, output: Output):
+        """Start where a checkpoint says.
 
-    Returns:
-      The numbers, which are also in evaluation.json.
+        Args:
+          run: the run.
+          store: its checkpoints.
+          start: where it starts.
+          output: where its numbers go.
+        """
+        self._run, self._store, self._output = run, store, output
+        self._placement = run.placement
+        self._signals = Signals()
+        self._step, self._notes = start.step, start.notes
+        self._state = run.placement.place(start.state)
+        self._best = start.notes.best
+        paths = list(map(pathlib.Path, start.notes.artifacts))
+        self._results = Results(dict(start.notes.numbers), paths, {})
+        self._meter = Meter(run.placement.read, start.notes.meter)
+        self._log_every = run.config.log_every or run.steps_per_epoch
+        self._save_every = run.config.save_every or run.steps_per_epoch
 
-    Raises:
-      UserError: there is no run, or no checkpoint, or the run has another config.
-      Diverged: a number is not finite.
-    """
-    with _none_named(config):
-        run = Run(config, folder)
-    fingerprint, _ = _data_identity(run.config.data)
-    if run.experiment.check:
-        run.experiment.check()
-    about = workdir.check_run(folder, run.config, fingerprint, run.fixed)
-    if not about:
-        raise UserError(
-            f"--evaluate: {folder} holds no run; train it first or give its --workdir"
+    def train(self) -> Results:
+        """Take all steps and run all evaluations.
+
+        Returns:
+          The last value of every number, and what was written.
+
+        Raises:
+          Diverged: a number is not finite.
+          Stopped: a signal arrived; the state is saved.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._signals)
+            # What was interrupted after the checkpoint.
+            self._evaluate_and_stop(self._notes.due, 0, is_saved=True)
+            batches = self._run.experiment.batches(self._step)
+            stack.callback(close, batches)
+            self._take_steps(batches)
+            self._store.wait()
+            if self._signals.caught:
+                raise Stopped(self._signals.caught[0], self._step)
+
+        # All is saved, so that a signal may end the evaluations anywhere. Their record
+        # comes last, so that the last record of a finished run has them.
+        at_end = self._run.evals.at_end
+        if at_end:
+            names = ", ".join(at_end)
+            self._output.say(f"trained and saved; evaluations at the end: {names}")
+        self._evaluate(at_end, contextlib.nullcontext())
+        if self._best:
+            best = {f"best {self._best['metric']}": self._best["value"]}
+            self._results.numbers.update(best | {"best step": self._best["step"]})
+        return self._results
+
+    def _take_steps(self, batches: Any) -> None:
+        """Train to the last step."""
+        run, total = self._run, self._run.total_steps
+        compiled = self._placement.compile(run.step())
+        # Calls of the compiled step never cross a point where something is due. They
+        # start on the grid of steps_per_call, so that a resumed run makes the same
+        # calls.
+        intervals = {run.config.steps_per_call, self._log_every, self._save_every}
+        intervals |= set(run.evals.every.values())
+        is_first = True
+        while self._step < total:
+            # Steps, up to the next point where something is due.
+            n = min(every - self._step % every for every in intervals)
+            n = min(n, total - self._step)
+            batch = self._placement.batch(take(batches, n))
+            if is_first:
+                # It is traced here, and says what its recurrences run as.
+                with provenance.watched_kernels() as seen:
+                    self._state, metrics = compiled(self._state, batch)
+                self._output.compiled(self._step + n, seen)
+                measured = {f"train/{name}": Metric() for name in metrics}
+                experiment.check_names(run.config, {**run.metrics, **measured})
+                is_first = False
+            else:
+                self._state, metrics = compiled(self._state, batch)
+            self._step += n
+
+            # Log. This waits for the call before the newest AHEAD.
+            self._meter.add(self._step, metrics, self._is_due(self._log_every))
+            self._log(keep=AHEAD)
+            signum = self._signals.agreed()
+
+            every = run.evals.every
+            names = [name for name in every if self._is_due(every[name])]
+            is_saved = bool(signum) or self._is_due(self._save_every)
+            if is_saved:
+                self._save("last", names)
+            self._evaluate_and_stop(names, signum, is_saved)
+
+    def _is_due(self, every: int) -> bool:
+        return self._step % every == 0 or self._step == self._run.total_steps
+
+    def _record(self, step: int, values: dict[str, float], important: bool) -> None:
+        self._results.numbers.update(values)
+        self._output.record(step, values, important)
+
+    def _log(self, keep: int = 0) -> None:
+        """Record the training metrics of all calls but the newest `keep`."""
+        for step, means in self._meter.drain(keep):
+            values = {f"train/{name}": mean for name, mean in means.items()}
+            self._record(step, values, important=False)
+
+    def _evaluate(self, names: Sequence[str], interrupting: Any) -> dict[str, float]:
+        """Run evaluations and record them. Raise Diverged if they are not finite."""
+        self._output.check_held()
+        with interrupting:
+            vars = self._placement.vars(self._state).vars
+            evaluations = self._run.evaluate(vars, names)
+        found = self._run.write(evaluations)
+        if found.numbers:
+            self._record(self._step, found.numbers, important=True)
+        check_finite(found.numbers, self._step)
+        self._output.pictures(found.paths, self._step)
+        self._results.add(found)
+        return found.numbers
+
+    def _evaluate_and_stop(
+        self, due: Sequence[str], signum: int, is_saved: bool
+    ) -> None:
+        """Do the evaluations that are due after a call, and stop for a signal.
+
+        Args:
+          due: names of the evaluations. Where a signal comes before their end, they are
+            done when the run goes on.
+          signum: the signal to stop for, or 0.
+          is_saved: whether the state is saved, with what is due.
+        """
+        if due and not signum:
+            # Records stay in the order of the steps.
+            self._log()
+            try:
+                found = self._evaluate(due, self._signals.interrupting())
+            except Interrupted:
+                caught = self._signals.caught
+                signum = caught[0] if caught else signal.SIGTERM
+                if not is_saved:
+                    self._save("last", due)
+            else:
+                if self._is_best(found, due):
+                    metric = self._run.config.best.metric
+                    value = found[metric]
+                    self._best = {"metric": metric, "value": value, "step": self._step}
+                    self._save("best", ())
+        if signum:
+            self._store.wait()
+            raise Stopped(signum, self._step)
+
+    def _is_best(self, found: dict[str, float], names: Sequence[str]) -> bool:
+        """Return whether evaluations give the best value of `best.metric` so far.
+
+        Args:
+          found: the numbers.
+          names: the evaluations that gave them.
+
+        Raises:
+          UserError: the number of this name is not measured.
+        """
+        metric = self._run.config.best.metric
+        if not metric or metric.partition("/")[0] not in names:
+            return False
+        experiment.check_measured("config.best.metric", metric, list(found))
+        if self._best is None:
+            return True
+        if self._run.config.best.mode == "min":
+            return found[metric] < self._best["value"]
+        return found[metric] > self._best["value"]
+
+    def _save(self, name: str, due: Sequence[str]) -> None:
+        """Save the state.
+
+        Args:
+          name: as the "best" or as the "last" checkpoint.
+          due: names of the evaluations that are left to do at this step.
+        """
+        self._output.check_held()
+        self._log()
+        # The loss of the step that made them infinite may have been finite.
+        if not _all_finite(self._state):
+            what = "the parameters or the optimiser's moments are not finite"
+            step = self._step
+            raise Diverged(f"{what} after step {step}", "parameters", step)
+        notes = self._notes._replace(
+            best=self._best,
+            due=due,
+            meter=self._meter.state(),
+            numbers=dict(self._results.numbers),
+            artifacts=[str(path) for path in self._results.paths],
+            records=self._output.flush(),
         )
-    weights = LoadedRun(folder, about).weights
-    peers.agree("checkpoint", {"the step of the checkpoint": weights.step})
-    vars = run.placement.vars(run.placement.place(weights.vars))
-    names = (*run.evals.every, *run.evals.at_end)
-    with kernels.kept(folder, writes=False):
-        evaluations = run.evaluate(vars, names)
-    numbers = numbers_of(evaluations)
-    if jax.process_index() == 0:
-        lines = _write_evaluation(run, weights.step, evaluations)
-        table(f"{folder} at step {weights.step}", sink.rows(run, numbers), lines)
-    check_finite(numbers, weights.step)
-    return numbers
+        on_host = self._placement.read(self._state)
+        self._store.save(name, self._step, on_host, notes._asdict())
+        try:
+            self._output.check_records()
+        except RunError:
+            self._store.wait()
+            raise
 
 
-def _write_evaluation(
-    run: Run, step: int, evaluations: Mapping[str, Evaluation]
-) -> list[str]:
-    """Write the pictures and evaluation.json; return lines about them.
-
-    The folder may be read-only, and the numbers are shown all the same.
-    """
-    try:
-        files = run.write(evaluations)
-        results = Results(numbers_of(evaluations), files)
-        record = {"step": step, **results.to_json()}
-        json_files.write(run.folder / "evaluation.json", record)
-    except OSError as e:
-        return [f"not written: {e.filename or run.folder}: {e.strerror or e}"]
-    return files.lines()
+@jax.jit
+def _all_finite(state) -> jax.Array:
+    numbers = [
+        x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)
+    ]
+    return jnp.array([jnp.isfinite(x).all() for x in numbers]).all()

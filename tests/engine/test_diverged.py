@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from lnrepro.engine import json_files, metrics, train, workdir
+from lnrepro.engine import evaluate, json_files, metrics, train, workdir
 from lnrepro.errors import Diverged
 from tests.engine import toy
 from tests.engine.toy import config, crash_at
@@ -79,7 +79,7 @@ def test_evaluating_a_state_that_is_not_finite_fails_after_its_numbers(
     train.train(config(), tmp_path)
     measuring(monkeypatch, math.nan)
     with refused("test/nll is nan", error=Diverged):
-        train.evaluate(config(), tmp_path)
+        evaluate.evaluate(config(), tmp_path)
     assert strict((tmp_path / "evaluation.json").read_text())["test/nll"] is None
 
 

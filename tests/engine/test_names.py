@@ -7,6 +7,7 @@ import pytest
 from lnrepro import paths
 from lnrepro.engine import command_line, experiment, train
 from lnrepro.engine.experiment import Metric
+from lnrepro.engine.run import Run
 from tests.engine import toy
 from tests.engine.toy import config
 from tests.refused import refused
@@ -21,7 +22,7 @@ def declaring(monkeypatch):
         return exp._replace(evals={**exp.evals, "test": known})
 
     monkeypatch.setattr(toy, "make", make)
-    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
+    monkeypatch.setattr(Run, "data_identity", lambda run: ("toy/1", {}))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from jax.experimental import multihost_utils
 
-from lnrepro.engine import evaluation, loaded_run, provenance, signals, train
+from lnrepro.engine import evaluate, evaluation, loaded_run, provenance, signals, train
+from lnrepro.engine.run import Run
+from lnrepro.errors import Stopped
 from tests.engine import toy
 from tests.engine.toy import config, crash_at, final_state
 from tests.hardening.processes import assert_same_run, saved
@@ -62,7 +64,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, toy_run, si
 
     with monkeypatch.context() as m:
         toy.act_before(m, 7, send)
-        with pytest.raises(signals.Stopped, match="at step 8; saved") as stopped:
+        with pytest.raises(Stopped, match="at step 8; saved") as stopped:
             train.train(config(), tmp_path)
     assert stopped.value.exit_code == 128 + signum
     train.train(config(), tmp_path)
@@ -80,7 +82,7 @@ def test_a_signal_ends_an_evaluation_which_is_done_on_resume(
     for step in (10, 10):
         with monkeypatch.context() as m:
             toy.change(m, evaluate=evaluate)
-            with pytest.raises(signals.Stopped, match=f"at step {step}; saved"):
+            with pytest.raises(Stopped, match=f"at step {step}; saved"):
                 train.train(config(), tmp_path)
     train.train(config(), tmp_path)
     assert_same_run(toy_run, tmp_path)
@@ -198,7 +200,7 @@ def test_checkpoints_of_another_run_are_refused(tmp_path, monkeypatch):
     with refused("last/15", differs):
         train.train(config(), tmp_path / "run")
     with refused("best/10", differs):
-        train.evaluate(config(), tmp_path / "run")
+        evaluate.evaluate(config(), tmp_path / "run")
     with refused("best/10", differs):
         _ = loaded_run.load(tmp_path / "run").weights
 
@@ -207,10 +209,10 @@ def test_a_run_of_another_config_or_of_other_data_is_refused(tmp_path, monkeypat
     crashed(tmp_path, monkeypatch)
     before = (tmp_path / "config.json").read_bytes()
     for field in ("seed", "log_every", "nan_at"):
-        for use in (train.train, train.evaluate):
+        for use in (train.train, evaluate.evaluate):
             with refused(f"config.{field}: ", " there, 1 now"):
                 use(config(**{field: 1}), tmp_path)
-    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/2", {}))
+    monkeypatch.setattr(Run, "data_identity", lambda run: ("toy/2", {}))
     with refused("fingerprint: 'toy/1' there, 'toy/2' now"):
         train.train(config(), tmp_path)
     assert (tmp_path / "config.json").read_bytes() == before
@@ -236,7 +238,7 @@ def test_what_changes_no_training_may_change_on_resume(tmp_path, monkeypatch, to
     train.train(config(**changes), tmp_path)
     assert_same_run(toy_run, tmp_path)
     assert loaded_run.load(tmp_path).config.data.dir == "/moved"
-    train.evaluate(config(eval_batch_size=5), tmp_path)
+    evaluate.evaluate(config(eval_batch_size=5), tmp_path)
 
 
 def test_what_changes_numbers_of_this_run_may_not_change(tmp_path, monkeypatch):
@@ -246,7 +248,7 @@ def test_what_changes_numbers_of_this_run_may_not_change(tmp_path, monkeypatch):
     make = toy.make
     # As batch norm that takes the statistics of the batch.
     monkeypatch.setattr(toy, "make", lambda c: make(c)._replace(evaluates_alone=False))
-    for use in (train.train, train.evaluate):
+    for use in (train.train, evaluate.evaluate):
         with refused("config.eval_batch_size: 100 there, 5 now"):
             use(config(steps_per_call=2, eval_batch_size=5), tmp_path)
 
@@ -259,7 +261,7 @@ def test_lost_checkpoints_are_named_and_no_record_is_lost(tmp_path, monkeypatch)
         with refused("checkpoints/last has no checkpoint: put it back"):
             train.train(config(), tmp_path)
         with refused("has no checkpoint; train it, or put checkpoints/ back"):
-            train.evaluate(config(), tmp_path)
+            evaluate.evaluate(config(), tmp_path)
         assert (tmp_path / "metrics.jsonl").read_bytes() == there
         shutil.move(tmp_path / "moved", tmp_path / lost)
     train.train(config(), tmp_path)
@@ -269,7 +271,7 @@ def test_an_export_is_no_run(tmp_path):
     train.train(config(steps=2), tmp_path / "run")
     loaded_run.load(tmp_path / "run").export(tmp_path / "export")
     names = {path.name for path in (tmp_path / "export").iterdir()}
-    for use in (train.train, train.evaluate):
+    for use in (train.train, evaluate.evaluate):
         with refused("is an exported network, not a run directory"):
             use(config(steps=2), tmp_path / "export")
     assert names == {path.name for path in (tmp_path / "export").iterdir()}
@@ -338,7 +340,7 @@ def test_settings_of_jax_that_change_numbers_stay(tmp_path, monkeypatch):
         kept = getattr(jax.config, name)
         jax.config.update(name, value)
         try:
-            for use in (train.train, train.evaluate):
+            for use in (train.train, evaluate.evaluate):
                 with refused(f"({name}: {kept!r} there, {value!r} now"):
                     use(config(), tmp_path)
         finally:
@@ -379,7 +381,7 @@ def test_pmap_goes_on_with_as_many_devices_only(tmp_path, monkeypatch):
 def test_pmap_runs_are_evaluated_and_finished(tmp_path):
     c = config(placement="pmap")
     numbers = train.train(c, tmp_path)
-    again = train.evaluate(c, tmp_path)
+    again = evaluate.evaluate(c, tmp_path)
     assert again["test/error"] == pytest.approx(numbers["best test/error"], rel=1e-6)
     # Killed between the last checkpoint and results.json.
     (tmp_path / "results.json").unlink()

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import artifacts, train, train_step
+from lnrepro.engine import artifacts, evaluate, train, train_step
 from lnrepro.errors import RunError
 from tests.engine import toy
 from tests.engine.toy import config, final_state, records
@@ -42,7 +42,7 @@ def test_the_best_checkpoint_is_the_one_with_the_best_metric(tmp_path):
     train.train(c, tmp_path)
     assert [p.name for p in (tmp_path / "checkpoints/best").iterdir()] == ["10"]
     first = next(r for r in records(tmp_path) if "test/error" in r)
-    assert train.evaluate(c, tmp_path)["test/error"] == first["test/error"]
+    assert evaluate.evaluate(c, tmp_path)["test/error"] == first["test/error"]
 
 
 def test_a_checkpoint_that_names_the_best_is_begun_when_the_best_is_on_disk(
@@ -90,7 +90,7 @@ def test_a_picture_that_cannot_be_drawn_is_a_line_and_a_name(
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["not_drawn"] == ["curves", "square"]
     assert (tmp_path / "artifacts/note.html").exists()
-    train.evaluate(config(steps=10), tmp_path)
+    evaluate.evaluate(config(steps=10), tmp_path)
     evaluated = json.loads((tmp_path / "evaluation.json").read_text())
     assert evaluated["not_drawn"] == ["square"]
 
@@ -104,7 +104,7 @@ def test_a_read_only_run_shows_its_numbers(tmp_path, monkeypatch, capsys, place)
 
     monkeypatch.setattr(f"lnrepro.engine.{place}", fail)
     capsys.readouterr()
-    numbers = train.evaluate(config(steps=10), tmp_path)
+    numbers = evaluate.evaluate(config(steps=10), tmp_path)
     out = capsys.readouterr().out
     assert numbers["picture/sum"] == 1.5
     assert "picture/sum" in out

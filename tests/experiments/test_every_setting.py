@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from lnrepro.engine import config_file, experiment, train, train_step
+from lnrepro.engine import config_file, evaluate, experiment, train, train_step
 from lnrepro.errors import UserError
 from lnrepro.functional.fast.platform import tracing_for
 from lnrepro.functional.fast.tuning import answering, kernel_where_it_can
@@ -99,7 +99,7 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
         whole, resumed = (
             final_state(tmp_path / folder, config) for folder in ("whole", "resumed")
         )
-        again = train.evaluate(config, tmp_path / "whole")
+        again = evaluate.evaluate(config, tmp_path / "whole")
     assert whole.step == resumed.step == 4
     assert_same_bits(whole.state, resumed.state)
     if setting == "x64":

@@ -15,6 +15,7 @@ import pytest
 
 from lnrepro import functional
 from lnrepro.engine import config_file, experiment, train
+from lnrepro.engine.run import Run
 from lnrepro.errors import RunError
 from lnrepro.functional import norms
 from tests.engine.toy import final_state
@@ -238,7 +239,7 @@ def test_the_guard_stops_a_run_and_keeps_the_last_good_checkpoint(
 
     broken = exp._replace(batches=batches)
     monkeypatch.setattr(experiment, "load", lambda c: broken)
-    monkeypatch.setattr(train, "_data_identity", lambda c: ("made up", {}))
+    monkeypatch.setattr(Run, "data_identity", lambda run: ("made up", {}))
     kept = "is nan at step 5: stopped; the last good checkpoint is kept"
     with refused(kept, error=RunError):
         train.train(config, tmp_path)

@@ -22,6 +22,7 @@ import pytest
 from lnrepro.engine import train
 from lnrepro.engine.checkpoint import Store
 from lnrepro.engine.events import Events
+from lnrepro.engine.run import Run
 from lnrepro.errors import RunError
 from tests.engine import toy
 from tests.engine.toy import config
@@ -33,7 +34,7 @@ QUIET = {"evals__picture": "never", "curves": ()}
 @pytest.fixture(autouse=True, scope="module")
 def _toy_data():
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
+        m.setattr(Run, "data_identity", lambda run: ("toy/1", {}))
         yield
 
 

@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from lnrepro.engine import metrics, train
+from lnrepro.engine.run import Run
 from tests.engine.toy import config
 from tests.hardening.processes import assert_same_run, saved
 
@@ -84,7 +85,7 @@ def moments(tmp_path_factory):
         watcher.copy()
 
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
+        m.setattr(Run, "data_identity", lambda run: ("toy/1", {}))
         m.setattr(metrics.RecordFile, "append", watched)
         watching.append(watcher)
         train.train(config(**SMALL), home / "whole")
@@ -111,7 +112,7 @@ def test_the_moments_are_those_of_a_run(moments):
 
 
 def test_a_run_killed_at_any_write_ends_the_same(moments, monkeypatch):
-    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
+    monkeypatch.setattr(Run, "data_identity", lambda run: ("toy/1", {}))
     whole, copies = moments
     for broken in copies:
         try:
