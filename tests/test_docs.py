@@ -119,6 +119,14 @@ def test_the_experiment_of_the_documentation_trains(tmp_path):
             execute([*program, *flags, "--workdir=refused"], tmp_path)
 
 
+@pytest.mark.parametrize("folder", ["functional", "data", "engine"])
+def test_the_page_of_the_code_names_every_file(folder):
+    tree = re.search(rf"^  {folder}/ .*\n((?:    .*\n)+)", PAGES["code.md"], re.M)
+    named = re.findall(r"(?<!/)\b\w+\.py", tree[1])
+    there = {path.name for path in (ROOT / "lnrepro" / folder).glob("*.py")}
+    assert sorted(named) == sorted(there - {"__init__.py"})
+
+
 def commands(page):
     """The words of each `python ...` command in the shell blocks of a page."""
     for block in blocks(page, "sh"):
@@ -286,14 +294,6 @@ def test_a_recipe_is_a_short_change_that_runs(page):
 def test_the_data_page_has_every_set():
     for name in data.TABLE:
         assert f"`{name}`" in PAGES["data.md"], name
-
-
-@pytest.mark.parametrize("folder", ["data"])
-def test_the_page_of_the_code_names_every_file(folder):
-    text = (ROOT / "docs/code.md").read_text()
-    found = {path.name for path in (ROOT / "lnrepro" / folder).glob("*.py")}
-    missing = [name for name in found - {"__init__.py"} if name not in text]
-    assert not missing
 
 
 def test_the_reference_has_the_engine_of_experiments():
