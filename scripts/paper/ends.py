@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from scripts.paper import compare, protocols, verdicts
-from scripts.paper.claims import CLAIMS, Claim
+from scripts.paper import compare, verdicts
+from scripts.paper.claims import Claim
 from scripts.paper.records import RecordedRun, difference
 from scripts.paper.verdicts import Verdict
 
@@ -103,24 +103,3 @@ def of_seeds(runs: Sequence[RecordedRun], claim: Claim) -> End | None:
 def ranked(ends: Iterable[End], sign: int) -> list[End]:
     """Return ends with the best first; those with diverged runs come last."""
     return sorted(ends, key=lambda end: (end.diverged, sign * end.mean))
-
-
-def tuned(runs: Sequence[RecordedRun]) -> Iterator[tuple[Claim, list[End]]]:
-    """Yield the claim about each metric, and the end of each norm, the best first.
-
-    Each norm has its own best learning rate. Norms with runs that diverged come last.
-
-    Args:
-      runs: the runs.
-    """
-    metrics = {}
-    for claim in CLAIMS:
-        metrics.setdefault((claim.part, claim.quantity), claim)
-    for claim in metrics.values():
-        of_norm = collections.defaultdict(list)
-        for run in runs:
-            is_tuned = run.ended and protocols.belongs(run, protocols.TUNED)
-            if is_tuned and claim.is_about(run):
-                of_norm[run.config.norm].append(run)
-        ends = [of_seeds(of, claim) for of in of_norm.values()]
-        yield claim, ranked(filter(None, ends), claim.sign)

@@ -65,7 +65,6 @@ def sections(runs, answered) -> Iterator[tuple[pathlib.Path, str, str]]:
     page = ROOT / "experiments/README.md"
     yield page, "answers", tables.answers(answered)
     yield page, "claims", tables.claims(pilot)
-    yield page, "ends", tables.tuned(pilot)
     yield DOCS / "reproduce.md", "plan", tables.plan()
     yield DOCS / "reproduce.md", "settings", settings.table()
     yield DOCS / "training.md", "defaults", tables.defaults()

@@ -1,4 +1,4 @@
-"""Tables in Markdown: the paper's Tables 2 and 3, the answers, the claims, the ends.
+"""Tables in Markdown: the paper's Tables 2 and 3, the answers and the claims.
 
 `scripts/theory.py` computes Table 1.
 """
@@ -315,20 +315,6 @@ def ends_of(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
     against = f"steps to {baseline}'s best", f"end minus {baseline}'s"
     head = ("settings", "norm", "seeds", "end", *against)
     return md.table(head, rows) + "\n"
-
-
-def tuned(runs: Sequence[RecordedRun]) -> str:
-    """Return the end of each norm at its own best rate, for the metric of each claim.
-
-    Args:
-      runs: the runs.
-    """
-    rows = []
-    for claim, found in ends.tuned(runs):
-        texts = [f"{end.norm} ({end.rate:g}) {end.text}" for end in found]
-        better = "lower" if claim.sign == 1 else "higher"
-        rows.append((claim.part, claim.quantity, better, "; ".join(texts)))
-    return md.table(("", "metric", "better", "end, the best first"), rows)
 
 
 def plan() -> str:
