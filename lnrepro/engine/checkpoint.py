@@ -220,7 +220,7 @@ class Store:
         if name == "last":
             self._named = best
 
-    def follow(self, best: int | None) -> bool:
+    def follow(self, best: float | None) -> bool:
         """Remove all best checkpoints but the one that a run names.
 
         Others are of a trajectory that the run has left, or no longer the best.

@@ -347,7 +347,7 @@ def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
     Raises:
       UserError: there is no evaluation of a name in `config.evals`, or it cannot run.
     """
-    metrics = {"train": exp.metrics}
+    metrics: dict[str, Any] = {"train": exp.metrics}
     for name, schedule in config.evals.items():
         if schedule != "never":
             check_measured("config.evals", name, list(exp.evals))
