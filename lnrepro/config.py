@@ -50,15 +50,15 @@ class Panels:
         return "panels (label, (metric, ...), 'linear' or 'log')"
 
     def __contains__(self, value: object) -> bool:
-        return isinstance(value, tuple) and all(map(_is_panel, value))
-
-
-def _is_panel(value: object) -> bool:
-    match value:
-        case (str(), tuple() as metrics, "linear" | "log", *unit):
-            are_names = all(isinstance(name, str) for name in metrics)
-            return are_names and len(unit) < 2 and all(n in COUNT for n in unit)
-    return False
+        for panel in value if isinstance(value, tuple) else (value,):
+            match panel:
+                case (str(), tuple() as metrics, "linear" | "log", *unit):
+                    are_names = all(isinstance(name, str) for name in metrics)
+                    if not are_names or any(n not in COUNT for n in unit):
+                        return False
+                case _:
+                    return False
+        return True
 
 
 def _evaluates_alone(run: Any) -> bool:

@@ -55,11 +55,12 @@ class Lengths:
         return f"one or more lengths that ascend, each at least {self.low}"
 
     def __contains__(self, value: object) -> bool:
-        if not isinstance(value, tuple) or not value:
-            return False
-        bounds = Bounds(self.low, COUNT.high, integer=True)
-        are_lengths = all(length in bounds for length in value)
-        return are_lengths and list(value) == sorted(set(value))
+        low = self.low
+        for length in value if isinstance(value, tuple) else ():
+            if length not in Bounds(low, COUNT.high, integer=True):
+                return False
+            low = length + 1
+        return low > self.low
 
 
 # JAX counts in 32 bits.
@@ -166,8 +167,8 @@ def check(values: Mapping[str, Any], known: Mapping[str, Field]) -> None:
       UserError: a field may not have its value.
     """
     for name, value in values.items():
-        if name in known and not known[name].allows(value):
-            field = known[name]
+        field = known.get(name)
+        if field and not field.allows(value):
             raise UserError(
                 f"config.{name} = {value!r}: give {field.words} ({field.help})"
             )

@@ -14,9 +14,6 @@ import re
 
 from mkdocs.structure.files import File
 
-from lnrepro import config as configs
-from lnrepro.fields import Field
-
 ROOT = pathlib.Path(__file__).parents[2]
 # The documents of the repository that are pages of the site.
 DOCUMENTS = {
@@ -133,25 +130,18 @@ def records_page():
 
 def fields_page():
     """Return the page that lists the fields of all configs, and of each experiment."""
-    tables = {"All configs": configs.FIELDS}
+    parts, names = ["# Fields of configs"], ["lnrepro.config"]
     for path in sorted((ROOT / "experiments").glob("*/fields.py")):
-        name = path.parent.name
-        module = importlib.import_module(f"experiments.{name}.fields")
-        tables[f"configs/{name}.py"] = module.FIELDS
-    parts = ["# Fields of configs"]
-    for title, known in tables.items():
-        lines = ["| field | default | meaning | allowed | on resume |", "|-|-|-|-|-|"]
-        lines += [f"| `{name}` | {field_row(field)} |" for name, field in known.items()]
-        parts += [f"## {title}", "\n".join(lines)]
+        names.append(f"experiments.{path.parent.name}.fields")
+    for name in names:
+        rows = ["| field | default | meaning | allowed | may change on resume |"]
+        rows.append("|-|-|-|-|-|")
+        for field, own in importlib.import_module(name).FIELDS.items():
+            changes = "in some runs" if callable(own.may_change) else own.may_change
+            cells = f"`{field}`", f"`{own.default!r}`", own.help, own.words, changes
+            rows.append(f"| {' | '.join(map(str, cells))} |")
+        parts += [f"## {name}", "\n".join(rows)]
     return "\n\n".join(parts)
-
-
-def field_row(field: Field):
-    """Return what the table says about a field, behind its name."""
-    resume = "may change" if field.may_change else ""
-    if callable(field.may_change):
-        resume = (field.may_change.__doc__ or "").replace("Whether", "may change if")
-    return f"`{field.default!r}` | {field.help} | {field.words} | {resume}"
 
 
 def functional_page(subject, names):

@@ -12,7 +12,7 @@ from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.engine.metrics import check_finite
 from lnrepro.engine.output import rows
 from lnrepro.engine.progress import table
-from lnrepro.engine.run import Run, none_named, numbers_of
+from lnrepro.engine.run import Run, numbers_of
 from lnrepro.errors import UserError
 
 
@@ -30,8 +30,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       UserError: there is no run, or no checkpoint, or the run has another config.
       Diverged: a number is not finite.
     """
-    with none_named(config):
-        run = Run(config, folder)
+    run = Run(config, folder)
     fingerprint, _ = run.data_identity()
     if run.experiment.check:
         run.experiment.check()

@@ -1,8 +1,7 @@
 """What a config says about a run: its experiment, schedules, optimiser and devices."""
 
-import contextlib
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data, optional
-from lnrepro.config import flat
 from lnrepro.engine import (
     artifacts,
     distribute,
@@ -153,21 +151,6 @@ class Run:
             for evaluation in evaluations.values():
                 results.add(artifacts.write(self.folder / "artifacts", evaluation))
         return results
-
-
-@contextlib.contextmanager
-def none_named(config: ConfigDict) -> Iterator[None]:
-    """Turn an error about None in place of a number into a UserError."""
-    try:
-        yield
-    except TypeError as e:
-        if "NoneType" not in str(e):
-            raise
-        empty = [name for name, value in flat(config).items() if value is None]
-        raise UserError(
-            f"one of these fields is None where a number is needed "
-            f"({', '.join(empty)}): {' '.join(str(e).split())}"
-        ) from e
 
 
 def _on_host(path, x):

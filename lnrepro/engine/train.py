@@ -42,7 +42,7 @@ from lnrepro.engine.checkpoint import Checkpoint, Notes, Store
 from lnrepro.engine.experiment import Metric
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.output import Output
-from lnrepro.engine.run import Run, none_named
+from lnrepro.engine.run import Run
 from lnrepro.engine.run_config import as_json
 from lnrepro.engine.signals import Interrupted, Signals
 from lnrepro.engine.train_step import close, take
@@ -68,9 +68,8 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       RunError: the run failed.
       Stopped: a signal arrived; the state is saved.
     """
-    with none_named(config):
-        run = Run(config, folder)
-        fingerprint, facts = _check(run)
+    run = Run(config, folder)
+    fingerprint, facts = _check(run)
     before = workdir.read_about(folder) or {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(workdir.storage_errors(folder))
@@ -130,9 +129,8 @@ def autotune(config: ConfigDict, folder: pathlib.Path) -> None:
       UserError: something that the user can correct.
     """
     kernels.check_platform()
-    with none_named(config):
-        run = Run(config, folder)
-        _check(run)
+    run = Run(config, folder)
+    _check(run)
     kernels.autotune(run)
 
 

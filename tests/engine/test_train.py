@@ -131,16 +131,6 @@ def test_a_metric_may_be_a_python_number(tmp_path, monkeypatch):
     assert (numbers["train/half"], numbers["train/two"]) == (0.5, 2.0)
 
 
-def test_none_in_place_of_a_number_is_named(tmp_path, monkeypatch):
-    def init(real, key):
-        return real(key) | {"units": jnp.zeros(None + 1)}
-
-    toy.change(monkeypatch, init=init)
-    with refused("is None where a number is needed (", "data.dir"):
-        train.train(config(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path):
     c = config(nan_at=13)
     with refused("train/loss is nan at step 14", error=RunError):
