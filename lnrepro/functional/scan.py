@@ -168,8 +168,7 @@ def _scan(
                 equations=traced,
                 sizes={"rows": h.size // h.shape[-1], "steps": steps},
                 settings=(options, reverse),
-                precision=jax.config.jax_default_matmul_precision,  # pyright: ignore[reportAttributeAccessIssue]
-                platform=name,
+                context=platform.context(name),
             )
             way = tuning.choose.get()(found)
             if not way.kernel:

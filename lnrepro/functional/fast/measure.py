@@ -18,7 +18,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.functional.fast import kept, kernels, tuning
+from lnrepro.functional.fast import kept, kernels, platform, tuning
 from lnrepro.functional.fast.kernels import Way
 
 # Timed runs, of which the median counts.
@@ -145,26 +145,22 @@ def _scan(reason):
 
 def _measured(scan):
     """Measure a scan; return its way and the numbers."""
-    rng = np.random.default_rng(0)
-    values = jax.tree.map(functools.partial(_made_up, rng), scan.arguments)
-    wide = jax.tree.map(_widened, values)
-
-    def lowered(way, values=values, precision=scan.precision):
-        with jax.default_matmul_precision(precision):
-            return _training_step(scan, way).lower(*values)
-
+    made_up = functools.partial(_made_up, np.random.default_rng(0))
     # Who watches hears of kernels that are only tried.
-    with kernels.watched() as seen:
-        lowered(Way(kernel=True))
+    with platform.tracing_in(scan.context), kernels.watched() as seen:
+        values = jax.tree.map(made_up, scan.arguments)
+        _training_step(scan, Way(kernel=True), values)
         if kernels.KERNEL not in seen:
             return _scan(seen[0])
-        program = lowered(Way(kernel=False), wide, "highest").compile()
+        wide = jax.tree.map(_widened, values)
+        with jax.default_matmul_precision("highest"):
+            program = _training_step(scan, Way(kernel=False), wide).compile()
         exact = jax.device_get(program(*wide))
-        plain = _timed(lowered(Way(kernel=False)).compile(), values, exact)
-        found = {}
-        for layout in tuple(seen.layouts) or (None,):
-            program = lowered(Way(kernel=True, layout=layout)).compile()
-            found[layout] = _timed(program, values, exact)
+        plain = _timed(scan, Way(kernel=False), values, exact)
+        found = {
+            layout: _timed(scan, Way(kernel=True, layout=layout), values, exact)
+            for layout in tuple(seen.layouts) or (None,)
+        }
     layout, best = min(found.items(), key=lambda one: one[1].ms)
     reason = ""
     if best.ms > ENOUGH * plain.ms:
@@ -185,8 +181,9 @@ class Runs(NamedTuple):
     is_same: bool
 
 
-def _timed(program, values, exact):
-    """Time a program, and compare what each run returns."""
+def _timed(scan, way, values, exact):
+    """Time a training step, and compare what each run returns."""
+    program = _training_step(scan, way, values).compile()
     times, errors = [], {}
     for _ in range(RUNS):
         # The run before a timed one finds the device at rest.
@@ -217,8 +214,8 @@ def distance(found: list, exact: list) -> Any:
     return np.max(errors, initial=0)
 
 
-def _training_step(scan, way):
-    """The function (*arguments) -> (values of results, gradients)."""
+def _training_step(scan, way, values):
+    """The traced function (*values) -> (values of results, gradients)."""
 
     def loss(*arguments):
         results = jax.tree.leaves(scan.run(way, *arguments))
@@ -231,7 +228,7 @@ def _training_step(scan, way):
         kept = [a for a in jax.tree.leaves(gradients) if a.dtype != jax.dtypes.float0]
         return results, kept
 
-    return jax.jit(step)
+    return jax.jit(step).lower(*values)
 
 
 def _made_up(rng, a):

@@ -37,8 +37,7 @@ class Scan(NamedTuple):
       equations: the closed jaxpr of a step.
       sizes: "rows" and "steps".
       settings: others of its program, such as the direction.
-      precision: that of its products.
-      platform: the one that it is traced for.
+      context: that of its call.
     """
 
     cell: str
@@ -47,8 +46,7 @@ class Scan(NamedTuple):
     equations: Any
     sizes: dict
     settings: tuple
-    precision: Any
-    platform: str
+    context: platform.Context
 
     @property
     def name(self) -> str:
@@ -56,7 +54,7 @@ class Scan(NamedTuple):
         # Functions are printed with their addresses.
         equations = re.sub(r" at 0x[0-9a-f]+", "", str(self.equations.jaxpr))
         kind = jax.local_devices()[0].device_kind
-        return _digest(equations, self.sizes, self.settings, self.precision, kind)
+        return _digest(equations, self.sizes, self.settings, self.context, kind)
 
     @property
     def file(self) -> str:
@@ -66,9 +64,8 @@ class Scan(NamedTuple):
     def reason(self) -> str:
         """Say why it is the scan whatever was measured; "" where a record decides."""
         kinds = {device.device_kind for device in jax.local_devices()}
-        meshes = [jax.sharding.get_abstract_mesh()]
-        meshes += [jax.typeof(a).sharding.mesh for a in jax.tree.leaves(self.arguments)]
-        if platform.is_forced() or jax.default_backend() != self.platform:
+        meshes = [jax.typeof(a).sharding.mesh for a in jax.tree.leaves(self.arguments)]
+        if platform.is_forced() or jax.default_backend() != self.context.platform:
             return "it is a part of another scan, or is traced for another device"
         if jax.process_count() > 1 or len(kinds) > 1:
             return "there are several processes, or kinds of devices"

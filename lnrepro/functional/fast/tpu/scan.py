@@ -9,7 +9,7 @@ A training step of an LN-LSTM of 256 units with 128 rows and 64 steps takes 0.70
 cycles on a v5e by the compiler's estimate, and 6.20 million with XLA's loops. The
 kernels' schedules have 1,543 bundles a step forward, and 5,200 backward:
 `python scripts/bench.py compiled --device v5e --shapes draw`. No kernel has run on a
-TPU yet, and `ScanOptions(kernels=...)` is off unless it is asked for.
+TPU yet, and none does unless `autotune` has measured it there.
 
 Only the products that do not depend on the carry, and the gradients of the weights, are
 left to XLA, as large products over all steps. Norms and the gradients of their gains
