@@ -12,6 +12,8 @@ from jax.flatten_util import ravel_pytree
 from lnrepro import theory
 from lnrepro.functional import LSTMCell, step
 from lnrepro.functional.norms import batch_norm, layer_norm, weight_norm
+from tests.functional.programs import drawn, on_host, same, shapes_of
+from tests.oracle import sigmoid
 from tests.refused import refused
 
 FEATURES, UNITS, CASES = 6, 4, 40
@@ -30,7 +32,7 @@ def float64():
 
 
 def draw(seed, *shape):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
+    return np.random.default_rng(seed).normal(size=shape)
 
 
 def problem(norm, *, seed=0, features=FEATURES):
@@ -41,13 +43,12 @@ def problem(norm, *, seed=0, features=FEATURES):
     x = rng.normal(size=(CASES, features)) * rng.uniform(
         0.5, 2.0, features
     ) + rng.normal(size=features)
-    return jnp.asarray(
-        np.concatenate([weights, bias] + ([] if norm == "none" else [gain]), 1)
-    ), jnp.asarray(x)
+    parts = [weights, bias] if norm == "none" else [weights, bias, gain]
+    return np.concatenate(parts, 1), x
 
 
 def layer(norm, epsilon=0.0):
-    gain, bias = jnp.abs(draw(11, UNITS)) + 0.5, draw(12, UNITS)
+    gain, bias = np.abs(draw(11, UNITS)) + 0.5, draw(12, UNITS)
     return lambda w, x: jnp.tanh(
         theory.normalized_sums(norm, w, x, gain, bias, epsilon=epsilon)
     )
@@ -62,7 +63,9 @@ def invariant_columns(model, w=None, x=None, tolerance=1e-10, **options):
     """The columns of Table 1 in which a model changes by nothing but rounding."""
     w = draw(1, FEATURES, UNITS) if w is None else w
     x = draw(2, CASES, FEATURES) + 0.3 if x is None else x
-    row = theory.measure_row(model, w, x, key=jax.random.key(0), **options)
+    key = jax.random.key(0)
+    w, x = jnp.asarray(w), jnp.asarray(x)
+    row = theory.measure_row(jax.jit(model), w, x, key=key, **options)
     found = {column for column, change in row.items() if change < tolerance}
     assert all(row[column] > 1e-2 for column in row.keys() - found), row
     return found
@@ -108,24 +111,24 @@ def test_the_table_is_the_papers():
 @pytest.mark.parametrize("factor", [0.1, 10.0])
 def test_eps_breaks_the_invariance_by_the_amount_the_docs_say(norm, factor):
     w, x, epsilon = draw(1, FEATURES, UNITS), draw(2, CASES, FEATURES), 1e-5
-    model = functools.partial(theory.normalized_sums, norm, epsilon=epsilon)
+    model = jax.jit(functools.partial(theory.normalized_sums, norm, epsilon=epsilon))
     measured = theory.change(model(w, x), model(factor * w, x))
     sums = x @ w
     axis = 0 if norm == "batch" else 1
-    before = model(w, x)
-    predicted = jnp.abs(
+    before = np.asarray(model(w, x))
+    predicted = np.abs(
         before * epsilon / (2 * sums.var(axis, keepdims=True)) * (1 - factor**-2)
     ).max()
-    np.testing.assert_allclose(measured, predicted / jnp.abs(before).max(), rtol=0.05)
+    np.testing.assert_allclose(measured, predicted / np.abs(before).max(), rtol=0.05)
     assert measured > 1e-9
 
 
 def test_a_negative_factor_turns_the_sign():
     w, x = draw(1, FEATURES, UNITS), draw(2, CASES, FEATURES)
     for norm in NORMALISERS:
-        turned = theory.normalized_sums(norm, -2.0 * w, x)
-        expected = -theory.normalized_sums(norm, w, x)
-        np.testing.assert_allclose(turned, expected, atol=1e-12)
+        sums = jax.jit(functools.partial(theory.normalized_sums, norm))
+        expected = -np.asarray(sums(w, x))
+        np.testing.assert_allclose(sums(-2.0 * w, x), expected, atol=1e-12)
 
 
 def test_normalising_only_the_input_gives_no_invariance_to_the_weights():
@@ -156,11 +159,9 @@ def test_a_convolutions_layer_norm_is_not_invariant_to_recentering(of_map):
 def test_an_lstm_step_has_layer_norms_row_at_both_its_kernels(norm, kernel):
     """Section 3.1: a norm makes the step invariant to re-scaling the summed inputs."""
     cell = LSTMCell(UNITS, norm=norm, epsilon=0.0)
-    params = cell.init(jax.random.key(0), FEATURES, jnp.float64)
-    params = {k: p + 0.1 * draw(i, *p.shape) for i, (k, p) in enumerate(params.items())}
+    params = drawn(shapes_of(cell, FEATURES, jnp.float64)[0])
     x, c, h = draw(20, CASES, FEATURES), draw(21, CASES, UNITS), draw(22, CASES, UNITS)
 
-    @jax.jit
     def model(weights, inputs):
         changed = params | {kernel: weights}
         if kernel == "w_x":
@@ -198,7 +199,7 @@ def small_net(norm, theta, x):
 def small_theta():
     return {
         "w": draw(1, 3, 5),
-        "gain": jnp.abs(draw(2, 5)),
+        "gain": np.abs(draw(2, 5)),
         "out": draw(3, 5, 3),
         "bias": draw(4, 3),
     }
@@ -277,26 +278,42 @@ def test_metric_is_the_finite_difference_of_the_divergence(norm):
 
 def test_output_families_have_their_textbook_moments():
     h, other = draw(7, 5, 3), draw(8, 5, 3)
-    p, s = jax.nn.sigmoid(h), jax.nn.sigmoid(other)
-    q, r = jax.nn.softmax(h), jax.nn.softmax(other)
-    kl = jax.scipy.special.kl_div
-    diagonal = jax.vmap(jnp.diag)
+
+    def softmax(a):
+        return np.exp(a) / np.exp(a).sum(-1, keepdims=True)
+
+    def kl(a, b):
+        return a * np.log(a / b)
+
+    def diagonal(a):
+        return a[..., None] * np.eye(3)
+
+    p, s = sigmoid(h), sigmoid(other)
+    q, r = softmax(h), softmax(other)
     textbook = {
         "bernoulli": (p, diagonal(p * (1 - p)), kl(p, s) + kl(1 - p, 1 - s)),
         "categorical": (q, diagonal(q) - q[:, :, None] * q[:, None], kl(q, r)),
-        "gaussian": (h, diagonal(jnp.full_like(h, 0.7)), (h - other) ** 2 / 1.4),
+        "gaussian": (h, diagonal(np.full_like(h, 0.7)), (h - other) ** 2 / 1.4),
     }
+
+    @jax.jit
+    def moments(h, other):
+        return {
+            family: (of.mean(h), of.covariance(h), of.divergence(h, other))
+            for family, of in FAMILIES.items()
+        }
+
+    found = moments(h, other)
     for family, (mean, covariance, divergence) in textbook.items():
-        outputs = FAMILIES[family]
-        close = functools.partial(np.testing.assert_allclose, atol=1e-12)
-        close(outputs.mean(h), mean, err_msg=family)
-        close(outputs.covariance(h), covariance, err_msg=family)
-        close(outputs.divergence(h, other), divergence.sum(-1), err_msg=family)
+        expected = mean, covariance, divergence.sum(-1)
+        for ours, theirs in zip(found[family], expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-12, err_msg=family)
 
 
 # The paper's block form, eq. 12-14
 
 
+@on_host
 @functools.partial(jax.jit, static_argnums=0)
 def geometry(norm, theta, x):
     """All results about a layer for each output family, compiled once."""
@@ -357,8 +374,8 @@ def test_block_form_leaves_out_layer_norms_cross_neuron_terms(family):
 def test_doubling_the_weights_quarters_the_weight_block_and_halves_the_mixed_ones(norm):
     """The text says 1/2 for the curvature; this is the factor of the step."""
     theta, x = problem(norm)
-    doubled = theory.scale_weights(theta, 2.0, FEATURES)
-    model = theory.layer_model(norm)
+    doubled = np.asarray(theory.scale_weights(jnp.asarray(theta), 2.0, FEATURES))
+    model = jax.jit(theory.layer_model(norm))
     np.testing.assert_allclose(model(theta, x), model(doubled, x), atol=1e-12)
     before, after = (geometry(norm, t, x)["bernoulli"] for t in (theta, doubled))
     factor = np.where(np.arange(theta.shape[1]) < FEATURES, 0.5, 1.0)
@@ -371,7 +388,7 @@ def test_without_a_norm_growing_weights_leave_a_gaussians_curvature_as_it_was():
     theta, x = problem("none")
     expected = (x**2).mean() / FAMILIES["gaussian"].phi
     for scale in (1.0, 8.0):
-        scaled = theory.scale_weights(theta, scale, FEATURES)
+        scaled = theory.scale_weights(jnp.asarray(theta), scale, FEATURES)
         found = geometry("none", scaled, x)["gaussian"]["curvature"]
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
@@ -389,15 +406,16 @@ def test_null_directions(norm):
     def is_null(direction):
         return direction.ravel() @ block @ direction.ravel() < 1e-12
 
-    of_one_unit = jnp.zeros_like(weights).at[1].set(weights[1])
-    recentering = jnp.broadcast_to(draw(9, FEATURES), weights.shape)
+    of_one_unit = np.zeros_like(weights)
+    of_one_unit[1] = weights[1]
+    recentering = np.broadcast_to(draw(9, FEATURES), weights.shape)
     assert is_null(weights)
     assert is_null(of_one_unit) == (norm != "layer")
     assert is_null(recentering) == (norm == "layer")
     # Bernoulli outputs tie no directions together by themselves, so these are all the
     # null directions of the weights: one per unit for batch and weight norm; W itself
     # and D re-centrings for layer norm.
-    eigenvalues = jnp.linalg.eigvalsh(block)
+    eigenvalues = np.linalg.eigvalsh(block)
     null = int((eigenvalues < 1e-12 * eigenvalues[-1]).sum())
     assert null == (1 + FEATURES if norm == "layer" else UNITS)
 
@@ -418,8 +436,8 @@ def test_batch_norms_gain_metric_needs_an_assumption():
     errors = {}
     for family in ("gaussian", "bernoulli"):
         exact = layers[family]["exact"][:, -1, :, -1]
-        difference = jnp.linalg.norm(layers[family]["gains"] - exact)
-        errors[family] = difference / jnp.linalg.norm(exact)
+        difference = np.linalg.norm(layers[family]["gains"] - exact)
+        errors[family] = difference / np.linalg.norm(exact)
     assert errors["gaussian"] < 1e-9
     assert errors["bernoulli"] > 0.1
 
@@ -427,10 +445,10 @@ def test_batch_norms_gain_metric_needs_an_assumption():
 def magnitude_direction(theta, change):
     """The paper's v: delta_g_i w_i / ||w_i||, and 0 for the biases."""
     weights = theta[:, :FEATURES]
-    unit = weights / jnp.linalg.norm(weights, axis=1, keepdims=True)
-    return (
-        jnp.zeros_like(theta).at[:, :FEATURES].set(jnp.asarray(change)[:, None] * unit)
-    )
+    unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+    direction = np.zeros_like(theta)
+    direction[:, :FEATURES] = change[:, None] * unit
+    return direction
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -438,13 +456,13 @@ def test_eq_35_is_one_of_four_terms(family):
     theta, x = problem("none")
     paper = geometry("none", theta, x)[family]["gains"]
     change = np.array([0.0, 0.4, 0.0, -0.7])
-    exact = theory.metric(
-        theory.layer_model("none"),
-        theta,
-        x,
-        FAMILIES[family],
-        magnitude_direction(theta, change),
-    )
+
+    @jax.jit
+    def metric(theta, direction):
+        model = theory.layer_model("none")
+        return theory.metric(model, theta, x, FAMILIES[family], direction)
+
+    exact = metric(theta, magnitude_direction(theta, change))
     terms = [change[i] * change[j] * paper[i, j] / 2 for i in (1, 3) for j in (1, 3)]
     np.testing.assert_allclose(sum(terms), exact, rtol=1e-10)
     assert (
@@ -457,9 +475,7 @@ def test_eq_34_and_eq_35_have_the_same_form(family):
     """With g = ||w||, both models have the same metric along the magnitude."""
     plain, x = problem("none")
     weights = plain[:, :FEATURES]
-    normed = jnp.concatenate(
-        [plain, jnp.linalg.norm(weights, axis=1, keepdims=True)], 1
-    )
+    normed = np.concatenate([plain, np.linalg.norm(weights, axis=1, keepdims=True)], 1)
     pair = [
         geometry(norm, t, x)[family]["gains"]
         for norm, t in (("weight", normed), ("none", plain))
@@ -483,18 +499,21 @@ def test_magnitude_curvature_is_the_diagonal_of_the_exact_metric(norm):
     theta, x = problem(norm)
     layer = geometry(norm, theta, x)["bernoulli"]
     exact = layer["gains"] if norm == "none" else layer["exact"][:, -1, :, -1]
-    np.testing.assert_allclose(layer["magnitude"], jnp.diag(exact), rtol=1e-10)
+    np.testing.assert_allclose(layer["magnitude"], np.diag(exact), rtol=1e-10)
 
 
 def test_the_layers_are_the_normalisers_of_the_library():
     theta, x = problem("layer")
     kernel, bias, gain = theta[:, :FEATURES].T, theta[:, -2], theta[:, -1]
-    for norm in NORMALISERS:
-        mean, deviation = theory.scalars(norm, kernel, x)
-        eq_5 = gain / deviation * (x @ kernel - mean) + bias
-        np.testing.assert_allclose(
-            theory.normalized_sums(norm, kernel, x, gain, bias), eq_5, atol=1e-12
-        )
-    np.testing.assert_allclose(
-        theory.normalized_sums("weight", kernel, x, gain), x @ weight_norm(kernel, gain)
-    )
+
+    @jax.jit
+    def of_all(kernel, bias, gain):
+        sums, eq_5 = [], []
+        for norm in NORMALISERS:
+            mean, deviation = theory.scalars(norm, kernel, x)
+            eq_5.append(gain / deviation * (x @ kernel - mean) + bias)
+            sums.append(theory.normalized_sums(norm, kernel, x, gain, bias))
+        sums.append(theory.normalized_sums("weight", kernel, x, gain))
+        return sums, [*eq_5, x @ weight_norm(kernel, gain)]
+
+    same(*of_all(kernel, bias, gain), 1e-12)
