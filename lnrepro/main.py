@@ -133,10 +133,9 @@ def run(argv: list[str]) -> None:
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
         )
 
-    from lnrepro.engine import evaluate, expected, machine, provenance, train, workdir
+    from lnrepro.engine import evaluate, expected, provenance, train, workdir
     from lnrepro.engine.run_config import as_json
 
-    machine.check_devices()
     if _DISTRIBUTED.value or _COORDINATOR.value:
         peers.agree(
             "command",
@@ -198,8 +197,6 @@ def _read_flags(argv):
         rest = flags.FLAGS([argv[0], *others])
     except flags.Error as e:
         raise UserError(" ".join(str(e).split())) from None
-    except UnicodeDecodeError as e:
-        raise UserError(f"--flagfile: a file is not UTF-8 ({e})") from None
     if len(rest) > 1:
         raise UserError(
             f"unexpected argument {rest[1]!r}; flags are --NAME=VALUE, see --help"
@@ -280,7 +277,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv):
     """Show the help, or train."""
-    _import_from_here()
+    # `experiments` and `configs` are those of the current directory.
+    if sys.path[:1] != [os.getcwd()]:
+        sys.path.insert(0, os.getcwd())
     if not HELP_FLAGS.isdisjoint(argv):
         say(_help(argv))
         return
@@ -298,18 +297,6 @@ def _main(argv):
     except Exception as e:
         peers.end_if_lost(e)
         raise
-
-
-def _import_from_here():
-    """Let `experiments` and `configs` be imported from the current directory."""
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:
-        raise UserError(
-            "the current directory was removed; change to the checkout"
-        ) from None
-    if sys.path[:1] != [here]:
-        sys.path.insert(0, here)
 
 
 def _exit(code):

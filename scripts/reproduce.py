@@ -146,7 +146,6 @@ def main(argv: list[str]) -> int:
       UserError: something that the user can correct.
     """
     args = _arguments(argv)
-    from lnrepro.engine.workdir import storage_errors
     from scripts import figures
     from scripts.paper.records import find
     from scripts.sweep import drive, report
@@ -174,9 +173,8 @@ def main(argv: list[str]) -> int:
     if optional.installed("matplotlib"):
         started = [run.workdir for run in runs]
         started = [path for path in started if (path / "config.json").exists()]
-        with storage_errors(args.report):
-            runs_and_records = find([*args.records, *started])
-            figures.draw_all(runs_and_records, args.report, args.only or PARTS)
+        runs_and_records = find([*args.records, *started])
+        figures.draw_all(runs_and_records, args.report, args.only or PARTS)
     return report(runs, outcomes, stopped, root)
 
 

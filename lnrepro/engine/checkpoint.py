@@ -17,9 +17,6 @@ from lnrepro.engine import orbax_workarounds
 from lnrepro.engine.run_config import differences
 from lnrepro.errors import RunError, UserError
 
-# How often a reader starts over, while the run that it reads makes new checkpoints.
-# Each time the run has saved again during one read, so that a second is rare.
-TRIES = 20
 # Number of checkpoints in last/ that are kept.
 KEPT = 2
 
@@ -175,7 +172,7 @@ class Store:
             raise UserError(
                 f"{self.folder}: the state of step 0 cannot be saved there and read "
                 f"back ({reason}); mend the array that is named, or give a --workdir "
-                "whose path is shorter and has none of []*?"
+                "whose path is shorter, in UTF-8 and has none of []*?"
             ) from e
 
     def save(self, name: str, step: int, state: Any, notes: dict[str, Any]) -> None:
@@ -263,13 +260,9 @@ class Store:
         """
         if not (self.folder / name).is_dir():
             return None
-        saved, failed, steps = None, [], []
-        for _ in range(TRIES):
-            steps = self._steps(name)
-            saved, failed = self._newest(name, steps, like)
-            # A run that goes on has removed what was to be read.
-            if self._writing or not failed or steps == self._steps(name):
-                break
+        # A run that goes on removes none of the newest ones before it has saved twice.
+        steps = self._steps(name)
+        saved, failed = self._newest(name, steps, like)
         if saved:
             print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)
         elif failed:

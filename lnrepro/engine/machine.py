@@ -6,8 +6,6 @@ import platform
 import re
 import sys
 
-from lnrepro.errors import UserError
-
 
 def processor() -> str:
     """Return the name of the CPU."""
@@ -26,23 +24,3 @@ def cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def check_devices() -> None:
-    """Check that JAX finds the devices that JAX_PLATFORMS names.
-
-    Raises:
-      UserError: it finds none.
-    """
-    import jax
-
-    try:
-        jax.devices()
-    # Without a plugin for "cuda", JAX fails an assertion.
-    except (RuntimeError, AssertionError) as e:
-        wanted = os.environ.get("JAX_PLATFORMS", "")
-        reason = " ".join(str(e).split()) or "its plugin is not installed"
-        raise UserError(
-            f"JAX_PLATFORMS={wanted}: JAX finds no such device ({reason[:200]}); unset "
-            "it, or install JAX for this device"
-        ) from None

@@ -96,23 +96,18 @@ def settings() -> dict[str, Any]:
 def check_settings(workdir: pathlib.Path) -> None:
     """Check that JAX has the settings that a run was started with.
 
-    A run of a version that did not record them goes on.
-
     Raises:
       UserError: they differ; all of them are named.
     """
-    recorded = [start["settings"] for start in starts(workdir) if "settings" in start]
-    if recorded:
-        now = settings()
-        # Versions of JAX differ in the options that they have.
-        there = {name: recorded[0].get(name, value) for name, value in now.items()}
-        check_same(
-            f"{workdir} was started with other settings of JAX",
-            there,
-            now,
-            "set them as they are there, by environment variables such as "
-            "JAX_ENABLE_X64=0",
-        )
+    now = settings()
+    # Versions of JAX differ in the options that they have.
+    there = now | starts(workdir)[0].get("settings", {})
+    check_same(
+        f"{workdir} was started with other settings of JAX",
+        there,
+        now,
+        "set them as they are there, by environment variables such as JAX_ENABLE_X64=0",
+    )
 
 
 def this_start() -> dict[str, Any]:
@@ -223,11 +218,8 @@ def record_resume(workdir: pathlib.Path, step: int) -> list[str]:
     # The command differs between --config and --resume, so it is recorded and not
     # compared. Settings are compared by `check_settings`.
     names = [name for name in now if name not in ("command", "settings")]
-    then = {name: before[name] for name in names if name in before}
-    lines = [
+    then = {name: before.get(name) for name in names}
+    return [
         f"resumed otherwise than started before: {field} {a} -> {b}"
-        for field, a, b in differences(then, {name: now[name] for name in then})
+        for field, a, b in differences(then, {name: now[name] for name in names})
     ]
-    if missing := [name for name in now if name not in before]:
-        lines.append(f"not recorded before, and from now on: {', '.join(missing)}")
-    return lines

@@ -72,7 +72,6 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     fingerprint, facts = _check(run)
     before = workdir.read_about(folder) or {}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(workdir.storage_errors(folder))
         # Process 0 alone locks the run directory and writes to it.
         lock = None
 

@@ -147,15 +147,6 @@ def _check_is_run(workdir: pathlib.Path) -> None:
     Raises:
       UserError: it is not. Nothing is written there.
     """
-    try:
-        str(workdir.absolute()).encode()
-    except UnicodeEncodeError:
-        # Orbax cannot write there.
-        shown = str(workdir).encode("utf-8", "backslashreplace").decode()
-        raise UserError(
-            f"--workdir {shown}: its path is not UTF-8; give another folder, or set "
-            "LC_ALL=C.UTF-8 if it is"
-        ) from None
     if not workdir.exists():
         return
     if (workdir / "config.json").exists():
@@ -319,15 +310,3 @@ def is_diverged(workdir: pathlib.Path) -> bool:
 def is_finite(value: Any) -> bool:
     """Whether a value of a JSON file is a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
-
-
-@contextlib.contextmanager
-def storage_errors(workdir: pathlib.Path) -> Iterator[None]:
-    """Turn an OSError, such as of a full or read-only disk, into a RunError."""
-    try:
-        yield
-    except OSError as e:
-        raise RunError(
-            f"{e.filename or workdir}: {e.strerror or e}; checkpoints saved before are "
-            "intact, the same command resumes"
-        ) from e

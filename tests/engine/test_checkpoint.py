@@ -141,20 +141,23 @@ def test_late_reads_of_a_damaged_checkpoint_say_nothing(store, monkeypatch, capl
     assert said == ["another"]
 
 
-def test_a_reader_starts_over_where_the_run_has_gone_on(store, monkeypatch, capsys):
-    save(store, "best", 5, value=5.0)
+def test_what_a_reader_reads_stays_while_the_run_saves(store, monkeypatch, capsys):
+    def both(step, best):
+        notes = {"best": {"step": best}}
+        store.save("best", best, state(float(best)), notes)
+        store.save("last", step, state(float(step)), notes)
+        store.wait()
+
+    both(5, 4)
     reader = Store(store.folder, writing=False)
     read = reader._read
 
     def go_on(name, step, like):
-        if step == 5:
-            # One best checkpoint is kept, so that this removes that of step 5.
-            save(store, "best", 10, value=10.0)
+        both(10, 9)
         return read(name, step, like)
 
     monkeypatch.setattr(reader, "_read", go_on)
     with contextlib.closing(reader):
-        saved = reader.restore("best", state())
-    assert saved.step == 10
-    assert (saved.state["params"]["w"] == 10).all()
+        assert reader.restore("best", state()).step == 4
+        assert reader.restore("last", state()).step == 10
     assert capsys.readouterr().err == ""

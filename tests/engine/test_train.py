@@ -116,7 +116,7 @@ def test_a_full_disk_below_a_picture_ends_the_run(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(artifacts, "_save_image", fail)
-    with refused("No space left", error=RunError):
+    with pytest.raises(OSError, match="No space left"):
         train.train(config(steps=10), tmp_path)
     assert not (tmp_path / "results.json").exists()
 
