@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lnrepro.functional import LSTMCell, ScanOptions, scan, unroll
-from tests.functional.programs import AUTODIFF, same
+from tests.functional.programs import AUTODIFF, drawn, same, shapes_of
 
 T, B, H = 4, 2, 4
 RNG = np.random.default_rng(0)
@@ -53,8 +53,8 @@ def test_all_numbers_of_a_step_have_gradients(x64, options):
 def test_population_statistics_of_batch_norm_have_gradients(x64):
     """Those that nobody differentiates pass, under jit too."""
     cell, x = LSTMCell(H, "batch"), np.moveaxis(X, 0, 1)
-    params = cell.init(jax.random.key(0), H, jnp.float64)
-    statistics = unroll(cell, params, x).statistics.values
+    params = drawn(shapes_of(cell, H, jnp.float64)[0])
+    statistics = jax.jit(lambda: unroll(cell, params, x).statistics.values)()
 
     def loss(statistics, params, options):
         result = unroll(cell, params, x, statistics=statistics, options=options)
@@ -133,7 +133,7 @@ def test_a_gradient_is_traced_under_the_settings_of_the_call(options):
 @pytest.mark.parametrize("options", [LEAN[0], AUTODIFF])
 def test_a_network_in_float64_inside_of_a_loss_in_float32(options):
     cell = LSTMCell(H, gradient_clip=0.1)
-    params = cell.init(jax.random.key(0), H)
+    params = drawn(shapes_of(cell, H)[0])
     x = jnp.asarray(np.moveaxis(X, 0, 1), jnp.float32)
 
     def loss(params, x):

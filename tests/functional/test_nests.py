@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from lnrepro.functional import (
@@ -17,7 +18,7 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
-from tests.functional.programs import same
+from tests.functional.programs import drawn, same, shapes_of
 
 D, H = 3, 4
 PLAIN = SimpleCell(1000, "none")
@@ -55,9 +56,12 @@ def test_each_wrapper_draws_by_itself(name):
 
 def test_the_draws_of_one_wrapper_are_those_of_earlier_versions():
     cell = zoned(SimpleCell(8, "none"), 0.5)
-    params = jax.tree.map(jnp.zeros_like, cell.init(jax.random.key(0), D))
-    h = step(cell, params, jnp.ones((1, 8)), jnp.ones((1, D)), key=jax.random.key(5))[0]
-    assert h.astype(int).tolist() == [[1, 0, 0, 1, 1, 1, 1, 1]]
+    shapes, _ = shapes_of(cell, D)
+    params = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes)
+    one_step = jax.jit(step, static_argnums=0)
+    ones = np.ones((1, 8), np.float32)
+    h, _ = one_step(cell, params, ones, ones[:, :D], key=jax.random.key(5))
+    assert np.asarray(h).astype(int).tolist() == [[1, 0, 0, 1, 1, 1, 1, 1]]
 
 
 def test_rates_of_zero_are_no_noise():
@@ -104,10 +108,14 @@ class Delay(Cell):
 def test_a_cell_of_a_stack_gets_its_carry_from_its_own_input(skip):
     cells = GRUCell(6), Delay()
     cell = stack(*cells, skip=skip)
-    params = cell.init(jax.random.key(0), D)
-    x = jax.random.normal(jax.random.key(1), (2, 5, D))
-    below = unroll(cells[0], params[0], x).outputs
-    given = jnp.concatenate([x, below], -1) if skip == "graves" else below
-    top = unroll(cells[1], params[1], given).outputs
-    found = unroll(cell, params, x).outputs
-    same(found[..., -H:], top, 1e-5)
+    params = drawn(shapes_of(cell, D)[0])
+    x = np.random.default_rng(1).standard_normal((2, 5, D)).astype(np.float32)
+
+    @jax.jit
+    def both(params, x):
+        below = unroll(cells[0], params[0], x).outputs
+        given = jnp.concatenate([x, below], -1) if skip == "graves" else below
+        top = unroll(cells[1], params[1], given).outputs
+        return unroll(cell, params, x).outputs[..., -H:], top
+
+    same(*both(params, x), 1e-5)

@@ -1,5 +1,7 @@
 """What modules give to cells: the size of x, shared variables, whole parameters."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from flax import nnx
 
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
-from tests.functional.programs import same
+from tests.functional.programs import drawn, same, shapes_of
 from tests.functional.test_nests import Delay
 
 D = H = 4
@@ -20,13 +22,15 @@ X = np.random.default_rng(0).standard_normal((2, 5, D)).astype(np.float32)
 )
 def test_initialize_carry_knows_the_size_of_x(cell):
     module = linen.RNN(cell)
-    variables = module.init(jax.random.key(0), X)
+    variables = drawn(jax.eval_shape(module.init, jax.random.key(0), X))
     carry = module.initialize_carry(None, X[:, 0].shape)
-    same(module.apply(variables, X, initial_carry=carry), module.apply(variables, X), 0)
+    run = jax.jit(module.apply)
+    same(run(variables, X, initial_carry=carry), run(variables, X), 0)
     module = lnnx.RNN(cell, in_features=D, rngs=nnx.Rngs(0))
+    run = nnx.jit(lambda module, carry=None: module(X, initial_carry=carry))
     for size in (D, None):
         carry = module.initialize_carry((2, size))
-        same(module(X, initial_carry=carry), module(X), 0)
+        same(run(module, carry), run(module), 0)
 
 
 def test_variables_may_be_shared_within_a_module():
@@ -66,13 +70,14 @@ def test_variables_may_be_shared_within_a_module():
 def test_a_narrow_dtype_rounds_what_multiplies():
     """Peepholes are a matrix, and no kernel."""
     cell = functional.LSTMCell(H, "none", peephole=True)
-    params = cell.init(jax.random.key(0), D)
-    params["peephole"] = 3 * jax.random.normal(jax.random.key(1), (3, H))
+    params = drawn(shapes_of(cell, D)[0])
+    params["peephole"] *= 8
     module = linen.RNN(linen.FunctionalCell(cell, dtype=jnp.bfloat16))
     x = jnp.asarray(X[:, :1], jnp.bfloat16)
     first = jnp.full((2, H), 2.0), jnp.zeros((2, H))
     variables = {"params": {"cell": params}}
-    found = module.apply(variables, x, initial_carry=first, return_carry=True)[0]
+    run = jax.jit(functools.partial(module.apply, return_carry=True))
+    found = run(variables, x, initial_carry=first)[0]
 
     def carry(*names):
         """The carry in float32, where these parameters are rounded."""
@@ -81,8 +86,8 @@ def test_a_narrow_dtype_rounds_what_multiplies():
             for name in names
         }
         x_wide = x.astype(jnp.float32)
-        given = params | narrow
-        return functional.unroll(cell, given, x_wide, initial_carry=first).carry
+        run = jax.jit(functional.unroll, static_argnums=0)
+        return run(cell, params | narrow, x_wide, initial_carry=first).carry
 
     same(found, carry("w_x", "w_h"), 1e-6)
     assert jnp.abs(found[0] - carry("w_x", "w_h", "peephole")[0]).max() > 1e-4
