@@ -42,7 +42,6 @@ PAPER = {
     "optimizer": {"learning_rate": 8e-5, "clip": 10.0},
     "log_every": 100,
     "save_every": 1000,
-    "eval_batch_size": 64,
     "evals": {"valid": "1000", "attention": "end"},
     "best": {"metric": "valid/error"},
     "curves": (

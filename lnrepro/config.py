@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from ml_collections import ConfigDict, FieldReference
 
 from lnrepro import defaults
-from lnrepro.fields import BELOW_1, COUNT, POSITIVE, SEED, Bounds, Field
+from lnrepro.fields import BATCH, BELOW_1, COUNT, POSITIVE, SEED, Field
 
 Choice = TypeVar("Choice")
 
@@ -37,8 +37,6 @@ PROTOCOLS = ("tuned", "same_rate")
 # these steps, and would not leave chance with such rates.
 SAME_RATE = 1e-3
 
-# A batch is made whole.
-BATCH = Bounds(1, 10**7, integer=True)
 # Groups to which each experiment adds fields of its own.
 OPEN = ("model", "data", "evals")
 
@@ -61,14 +59,9 @@ class Panels:
         return True
 
 
-def _evaluates_alone(run: Any) -> bool:
-    """Whether the numbers of an example do not depend on the others in its batch."""
-    return run.experiment.evaluates_alone
-
-
-def _steps_alone(run: Any) -> bool:
+def _steps_alone(config: ConfigDict) -> bool:
     """Whether each step is a call: one that is cut at a save may round differently."""
-    return run.config.steps_per_call == 1
+    return config.steps_per_call == 1
 
 
 # The fields of all configs. An experiment describes the values of "norm" that it has,
@@ -158,7 +151,7 @@ FIELDS: Mapping[str, Field] = {
         100,
         "examples in a batch of an evaluation",
         allowed=BATCH,
-        may_change=_evaluates_alone,
+        may_change=True,
     ),
     "evals": Field(
         {}, "when each evaluation runs: epoch, a number of steps, end or never"

@@ -11,9 +11,12 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Container, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lnrepro.errors import UserError
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Lengths:
 
 # JAX counts in 32 bits.
 COUNT = Bounds(1, 2**31 - 1, integer=True)
+# A batch is made whole.
+BATCH = Bounds(1, 10**7, integer=True)
 # NumPy's and JAX's generators take larger seeds only modulo this number.
 SEED = Bounds(0, 2**32 - 1, integer=True)
 # The numbers of float32, in which networks are trained. What lies nearer to 0 than its
@@ -92,7 +97,7 @@ class Field(NamedTuple):
       from_data: whether the data set determines it. It may be None, and then gets what
         the data says, see `engine.experiment.with_sizes`.
       may_change: whether it may differ when a run goes on, or a function that says this
-        of a `Run`.
+        of the config of the run.
     """
 
     default: Any
@@ -101,7 +106,7 @@ class Field(NamedTuple):
     allowed: Container[Any] | None = None
     optional: bool = False
     from_data: bool = False
-    may_change: bool | Callable[[Any], bool] = False
+    may_change: bool | Callable[[ConfigDict], bool] = False
 
     @property
     def kind(self) -> type:

@@ -110,7 +110,4 @@ def make(config: ConfigDict) -> Experiment:
     # The pictures show questions of the evaluation during training.
     attention = evaluation.on_split(config, "valid", evaluate_attention, {})
     evals["attention"] = attention
-    of_batch = reader.batch and config.model.evaluation_statistics == "batch"
-    return Experiment(
-        init, loss, batches, evals, TRAINING, evaluates_alone=not of_batch
-    )
+    return Experiment(init, loss, batches, evals, TRAINING)

@@ -1,6 +1,15 @@
 """The fields of the attentive reader, with the values of the paper."""
 
-from lnrepro.fields import BELOW_1, COUNT, NUMBER, Field, Lengths
+from ml_collections import ConfigDict
+
+from lnrepro.fields import BATCH, BELOW_1, COUNT, NUMBER, Field, Lengths
+
+
+def _evaluates_alone(config: ConfigDict) -> bool:
+    """Whether the numbers of a question do not depend on the others in its batch."""
+    by_batch = config.model.evaluation_statistics == "batch"
+    return not (by_batch and config.norm.startswith("batch"))
+
 
 FIELDS = {
     "norm": Field(
@@ -53,6 +62,12 @@ FIELDS = {
         "batch",
         "batch (of the evaluated batch) or population",
         allowed=("batch", "population"),
+    ),
+    "eval_batch_size": Field(
+        64,
+        "examples in a batch of an evaluation",
+        allowed=BATCH,
+        may_change=_evaluates_alone,
     ),
     "evaluation_questions": Field(
         None,

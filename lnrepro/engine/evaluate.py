@@ -34,7 +34,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     fingerprint, _ = run.data_identity()
     if run.experiment.check:
         run.experiment.check()
-    about = workdir.check_run(folder, run.config, fingerprint, run.fixed)
+    about = workdir.check_run(folder, run.config, fingerprint)
     if not about:
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"

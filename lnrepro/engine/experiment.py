@@ -123,8 +123,6 @@ class Experiment(NamedTuple):
         they are not known before the first step.
       check: checks what evaluations will read, such as files that the config names. It
         is called before anything is written, and raises UserError.
-      evaluates_alone: whether the numbers of an example do not depend on the others in
-        its batch, so that `config.eval_batch_size` may change when a run goes on.
     """
 
     init: Callable[[jax.Array], Vars]
@@ -133,7 +131,6 @@ class Experiment(NamedTuple):
     evals: Mapping[str, Eval] = {}
     metrics: Metrics | None = None
     check: Callable[[], None] | None = None
-    evaluates_alone: bool = True
 
 
 class ExperimentModule(Protocol):

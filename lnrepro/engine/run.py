@@ -76,15 +76,6 @@ class Run:
         distribute.check_kernels(config.kernels, config.placement)
         return distribute.make(config.placement, config.batch_size)
 
-    @property
-    def fixed(self) -> list[str]:
-        """Fields that may change when other runs go on, and not when this one does."""
-        found = []
-        for name, field in experiment.fields(self.config.experiment).items():
-            if callable(field.may_change) and not field.may_change(self):
-                found.append(f"config.{name}")
-        return found
-
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
         """What is known of the numbers, see `experiment.known_metrics`."""

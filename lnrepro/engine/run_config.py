@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -44,8 +44,8 @@ def as_json(config: ConfigDict) -> dict[str, Any]:
     for field, value, _ in differences(values, read_back, "config"):
         raise UserError(
             f"{field} = {' '.join(repr(value).split())}: a config.json does not keep "
-            "it; give numbers that are finite, texts, True, False, None, or tuples and "
-            "dicts of them"
+            "it; give Python's own finite numbers, texts, True, False, None, or tuples "
+            "and dicts of them"
         )
     return read_back
 
@@ -88,7 +88,6 @@ def check_same(
     recorded: Any,
     now: Mapping[str, Any],
     remedy: str,
-    fixed: Collection[str] = (),
 ) -> None:
     """Check that a run directory or a checkpoint belongs to a run.
 
@@ -100,7 +99,6 @@ def check_same(
       recorded: its "config", as JSON values, and other values.
       now: those of the run that are compared.
       remedy: what to do.
-      fixed: fields that may differ in other runs, and not in this one.
 
     Raises:
       UserError: they differ; all fields are named.
@@ -108,14 +106,17 @@ def check_same(
     found = []
     free = set()
     if "config" in now:
-        known = experiment.fields(now["config"]["experiment"])
-        free = {f"config.{name}" for name, field in known.items() if field.may_change}
+        config = from_json(now["config"])
+        for name, field in experiment.fields(config.experiment).items():
+            may_change = field.may_change
+            if may_change(config) if callable(may_change) else may_change:
+                free.add(f"config.{name}")
     for field, a, b in differences({name: recorded.get(name) for name in now}, now):
         if field == "config.kernels" and (a, b) == WITHOUT_KERNELS:
             continue
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end
-        if not is_end and (field not in free or field in fixed):
+        if not is_end and field not in free:
             found.append(f"{field}: {a!r} there, {b!r} now")
     if found:
         raise UserError(f"{what} ({'; '.join(found)}); {remedy}")
@@ -139,7 +140,6 @@ def check_checkpoint(
     path: pathlib.Path,
     recorded: Mapping[str, Any],
     now: Mapping[str, Any],
-    fixed: Collection[str] = (),
 ) -> None:
     """Check that a checkpoint belongs to a run; see `check_same`.
 
@@ -147,12 +147,10 @@ def check_checkpoint(
       path: where it is.
       recorded: its notes.
       now: the `identity` of the run, or a part of it.
-      fixed: see `check_same`.
     """
     check_same(
         f"{path} is a checkpoint of another run",
         recorded,
         now,
         "put the run's own files back, or give another --workdir",
-        fixed,
     )

@@ -78,7 +78,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         def open_folder():
             nonlocal lock
             lock = stack.enter_context(workdir.lock(folder))
-            return workdir.open_run(folder, run.config, fingerprint, run.fixed)
+            return workdir.open_run(folder, run.config, fingerprint)
 
         opened = peers.from_first("folder", open_folder)
         if opened == "finished":
@@ -197,7 +197,7 @@ def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
             f"put it back, or remove {run.folder} to start again"
         )
     path = store.folder / "last" / str(saved.step)
-    run_config.check_checkpoint(path, saved.notes, notes, run.fixed)
+    run_config.check_checkpoint(path, saved.notes, notes)
     noted = Notes(**saved.notes | notes)
     best = noted.best["step"] if noted.best else None
     if not store.follow(best) and best is not None:

@@ -8,7 +8,7 @@ import os
 import pathlib
 import time
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, Literal, NamedTuple
 
 from ml_collections import ConfigDict
@@ -176,7 +176,6 @@ def open_run(
     workdir: pathlib.Path,
     config: ConfigDict,
     fingerprint: str,
-    fixed: Collection[str] = (),
 ) -> Literal["new", "resumed", "finished"]:
     """Check that a directory is new, or has a run of this config and data.
 
@@ -186,7 +185,6 @@ def open_run(
       workdir: the run directory.
       config: the config.
       fingerprint: identity of the data.
-      fixed: fields that may not differ, see `run_config.check_same`.
 
     Returns:
       What there was.
@@ -195,7 +193,7 @@ def open_run(
       UserError: the run there has another config, whose fields are named, or other
         data.
     """
-    about, now = check_run(workdir, config, fingerprint, fixed), as_json(config)
+    about, now = check_run(workdir, config, fingerprint), as_json(config)
     if about is None:
         return "new"
     if about["config"] != now:
@@ -241,7 +239,6 @@ def check_run(
     workdir: pathlib.Path,
     config: ConfigDict,
     fingerprint: str | None = None,
-    fixed: Collection[str] = (),
 ) -> dict[str, Any] | None:
     """Read the config.json of a run, and check that it is of this config and data.
 
@@ -249,7 +246,6 @@ def check_run(
       workdir: the run directory.
       config: the config.
       fingerprint: identity of the data; None is not compared.
-      fixed: fields that may not differ, see `run_config.check_same`.
 
     Returns:
       The contents of config.json, or None if there is no run.
@@ -270,7 +266,6 @@ def check_run(
         there | there["data"],
         now,
         "give another --workdir, or remove it",
-        fixed,
     )
     provenance.check_settings(workdir)
     return there

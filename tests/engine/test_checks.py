@@ -121,10 +121,8 @@ def test_what_is_trained_is_what_a_config_json_keeps(tmp_path):
 @pytest.mark.parametrize(("there", "now"), [(1, True), (2, 2.0), ((1,), (True,))])
 def test_a_value_of_another_type_is_another_config(there, now):
     """A whole number and a real one are computed with in different types."""
-    there, now = (
-        {"config": {"experiment": "tests.engine.toy", "model": {"own": value}}}
-        for value in (there, now)
-    )
+    whole = run_config.as_json(toy.get_config())
+    there, now = ({"config": whole | {"model": {"own": v}}} for v in (there, now))
     run_config.check_same("it", there, there, "no remedy")
     with refused("config.model.own: "):
         run_config.check_same("it", there, now, "no remedy")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.experimental import multihost_utils
 
+from lnrepro.config import FIELDS
 from lnrepro.engine import evaluate, evaluation, loaded_run, provenance, signals, train
 from lnrepro.engine.run import Run
 from lnrepro.errors import Stopped
@@ -245,9 +246,9 @@ def test_what_changes_numbers_of_this_run_may_not_change(tmp_path, monkeypatch):
     crashed(tmp_path, monkeypatch, steps_per_call=2)
     with refused("config.save_every: 5 there, 7 now"):
         train.train(config(steps_per_call=2, save_every=7), tmp_path)
-    make = toy.make
     # As batch norm that takes the statistics of the batch.
-    monkeypatch.setattr(toy, "make", lambda c: make(c)._replace(evaluates_alone=False))
+    of_batch = FIELDS["eval_batch_size"]._replace(may_change=lambda c: c.seed != 0)
+    monkeypatch.setitem(toy.FIELDS, "eval_batch_size", of_batch)
     for use in (train.train, evaluate.evaluate):
         with refused("config.eval_batch_size: 100 there, 5 now"):
             use(config(steps_per_call=2, eval_batch_size=5), tmp_path)
