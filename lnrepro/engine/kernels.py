@@ -30,7 +30,11 @@ def check_platform() -> None:
 def autotune(run: Run) -> None:
     """Measure the recurrences of a run's steps and evaluations.
 
-    Nothing is trained or written. The evaluations run once, with fresh parameters.
+    Nothing is trained, and no run is made. The evaluations run once, with fresh
+    parameters.
+
+    Raises:
+      UserError: a record cannot be written.
     """
     with measure.noting() as noted:
         state = run.placement.place(run.initial())
@@ -45,7 +49,13 @@ def autotune(run: Run) -> None:
         close(batches)
         vars = run.placement.vars(state).vars
         run.evaluate(vars, (*run.evals.every, *run.evals.at_end))
-    measure.measure(noted)
+    try:
+        measure.measure(noted)
+    except OSError as e:
+        raise UserError(
+            f"--autotune: {e.filename}: {e.strerror}; records are kept in "
+            "$XDG_CACHE_HOME or JAX_COMPILATION_CACHE_DIR"
+        ) from None
 
 
 @contextlib.contextmanager

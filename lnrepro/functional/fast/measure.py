@@ -59,7 +59,7 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
     Raises:
       RuntimeError: it is called inside of a trace, or a program failed on the device,
         which then may be lost: start a new process.
-      OSError: the records cannot be written.
+      OSError: a record cannot be written.
 
     >>> from lnrepro.functional import LSTMCell, autotune, unroll
     >>> cell = LSTMCell(8)
@@ -86,11 +86,15 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
 @contextlib.contextmanager
 def noting() -> Iterator[dict]:
     """Note the scans that are traced inside: {file of its record: scan}."""
-    noted = {}
+    noted, said = {}, set()
 
     def answer(scan):
         if reason := scan.reason():
-            print(f"{scan.cell} is not measured: {reason}")
+            line = f"{scan.cell} is not measured: {reason}"
+            # A scan may be traced several times.
+            if line not in said:
+                print(line)
+            said.add(line)
         else:
             noted.setdefault(scan.file, scan)
         return Way(kernel=False)
@@ -161,6 +165,7 @@ def _measured(scan):
             layout: _timed(scan, Way(kernel=True, layout=layout), values, exact)
             for layout in tuple(seen.layouts) or (None,)
         }
+    # Where the fastest is wrong, the others are not trusted either.
     layout, best = min(found.items(), key=lambda one: one[1].ms)
     reason = ""
     if best.ms > ENOUGH * plain.ms:
@@ -193,7 +198,8 @@ def _timed(scan, way, values, exact):
         times.append(1e3 * (time.perf_counter() - start))
         results = jax.device_get(results)
         bits = b"".join(a.tobytes() for a in jax.tree.leaves(results))
-        errors[bits] = float(np.max(list(map(distance, results, exact))))
+        if bits not in errors:
+            errors[bits] = float(np.max(list(map(distance, results, exact))))
     return Runs(statistics.median(times), np.max([*errors.values()]), len(errors) == 1)
 
 
