@@ -207,8 +207,8 @@ def _check_column(
     ndim = numbers.ndim if is_ragged else numbers.ndim - 1
     if spec.ndim not in (None, ndim):
         raise DataError(
-            f"{name} of {split}: each example has {ndim} dimensions; "
-            f"{spec.ndim} are needed"
+            f"{name} of {split} has the shape {numbers.shape}; examples of {spec.ndim} "
+            "dimensions are needed"
         )
     if spec.ragged not in (None, is_ragged):
         wanted = "a list of arrays" if spec.ragged else "one array"

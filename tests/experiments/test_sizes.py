@@ -178,9 +178,13 @@ OWN_IMAGES = [
     ("mnist", {"label": np.arange(6), "image": -1}, "image of example 0 .* is -1"),
     ("mnist", {"label": np.arange(6) + 6}, "config.model.classes = 10, .* least 12;"),
     ("draw", {"image": 2}, "image of example 0 of train is 2; .* from 0 to 1"),
-    ("mnist", {"label": np.zeros((6, 1), int)}, "label of train: .* has 1 dim.* 0 are"),
+    (
+        "mnist",
+        {"label": np.zeros((6, 1), int)},
+        r"label of train .* \(6, 1\); examples of 0 ",
+    ),
     ("mnist", {"label": [0] * 6, "list": True}, "image of train: one array for all"),
-    ("draw", {"shape": (784,)}, "image of train: each example has 1 dimensions; 2 are"),
+    ("draw", {"shape": (784,)}, "image of train has the shape .6, 784.; examples of 2"),
 ]
 
 
