@@ -204,6 +204,7 @@ def _check_column(
     """Raise DataError for the first example that is not as specified."""
     is_ragged = isinstance(column, Ragged)
     numbers = column.values if is_ragged else column
+    _check_type(name, numbers.dtype)
     ndim = numbers.ndim if is_ragged else numbers.ndim - 1
     if spec.ndim not in (None, ndim):
         raise DataError(
@@ -271,16 +272,20 @@ def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
             np.save(folder / f"{name}{ragged.OFFSETS}.npy", offsets)
             column = np.concatenate(column)
         column = np.asarray(column)
-        # Booleans, integers, unsigned integers and floats, of the sizes that JAX has.
-        if column.dtype.kind not in "biuf" or column.itemsize > 8:
-            raise DataError(
-                f"{name}: values of type {column.dtype}; columns hold numbers of at "
-                "most 64 bits, and text as its bytes in UTF-8"
-            )
-        # In the byte order of this machine, the only one that JAX has.
-        native = column.dtype.newbyteorder("=")
-        np.save(folder / f"{name}.npy", np.ascontiguousarray(column, native))
+        native = column.astype(column.dtype.newbyteorder("="), copy=False)
+        _check_type(name, native.dtype)
+        np.save(folder / f"{name}.npy", np.ascontiguousarray(native))
     return len(columns[name])
+
+
+def _check_type(name: str, dtype: np.dtype) -> None:
+    """Raise DataError where JAX has no such numbers."""
+    # Booleans, integers, unsigned integers and floats.
+    if dtype.kind not in "biuf" or dtype.itemsize > 8 or not dtype.isnative:
+        raise DataError(
+            f"{name}: values of type {dtype}; columns hold numbers of at most 64 bits "
+            "in the byte order of the machine, and text as its bytes in UTF-8"
+        )
 
 
 def open_folder(folder: pathlib.Path) -> SetFolder | None:

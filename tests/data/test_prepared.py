@@ -140,6 +140,17 @@ def test_columns_are_stored_in_the_byte_order_that_jax_has(monkeypatch, tmp_path
     assert found["b"].values.tolist() == [0, 1, 2, 0, 4, 5]
 
 
+def test_columns_that_a_reader_writes_are_checked_too(monkeypatch, tmp_path):
+    def write(raw, folder):
+        (folder / "train").mkdir(parents=True)
+        np.save(folder / "train/a.npy", np.arange(3.0).astype(">f4"))
+        return Content({"train": 3})
+
+    put_reader(monkeypatch, write=write)
+    with refused("made: a: values of type >f4; columns hold .* byte order"):
+        data.open_set("made", tmp_path)
+
+
 def test_unknown_names(numbers, raw, tmp_path):
     message = r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digi"
     with refused(message):
