@@ -1,13 +1,13 @@
 """The runs of a sweep: their names, directories and commands."""
 
 import hashlib
-import itertools
 import pathlib
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_collections import FrozenConfigDict
 
 from lnrepro import data
 from lnrepro.config import choose
@@ -26,23 +26,32 @@ class PlannedRun(NamedTuple):
       id: its overrides, such as "norm=layer,seed=1".
       workdir: the run directory.
       command: what follows `python`.
-      sets: name and folder of each data set that it reads.
+      config: its config.
     """
 
     id: str
     workdir: pathlib.Path
     command: tuple[str, ...]
-    sets: tuple[tuple[str, str | None], ...] = ()
+    config: FrozenConfigDict = FrozenConfigDict()
 
     @property
     def finished(self) -> bool:
         """Whether it has trained to its end, with finite numbers."""
-        return workdir.read_results(self.workdir) is not None
+        return workdir.read_results(self.workdir) is not None and self._is_there
 
     @property
     def diverged(self) -> bool:
         """Whether a number of it was not finite."""
-        return workdir.is_diverged(self.workdir)
+        return workdir.is_diverged(self.workdir) and self._is_there
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether its directory has no run of another config, such as a sweep's."""
+        try:
+            workdir.check_run(self.workdir, self.config)
+        except UserError:
+            return False
+        return True
 
     @property
     def ended(self) -> bool:
@@ -101,7 +110,8 @@ def plan(
         workdir.check_run(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
-        runs.append(PlannedRun(where.name, where, tuple(command), _sets(resolved)))
+        frozen = FrozenConfigDict(resolved)
+        runs.append(PlannedRun(where.name, where, tuple(command), frozen))
     names = [run.id for run in runs]
     if not runs:
         raise UserError(f"{file}: the sweep has no runs")
@@ -120,19 +130,15 @@ def check_data(runs: Sequence[PlannedRun]) -> None:
     Raises:
       DataError: one is not, or it is damaged.
     """
-    for name, folder in dict.fromkeys(itertools.chain(*(run.sets for run in runs))):
+    sets = set()
+    for config in [run.config for run in runs]:
+        sets.add((config.data.name, config.data.dir))
+        # Evaluations of the transfer tasks are named after their data sets.
+        for name, schedule in config.evals.items():
+            if name in data.TABLE and schedule != "never":
+                sets.add((name, config.data.dir))
+    for name, folder in sorted(sets, key=str):
         data.open_set(name, folder)
-
-
-def _sets(config):
-    """Return name and folder of each data set that a run of a config reads."""
-    # Evaluations of the transfer tasks are named after their data sets.
-    transfer = [
-        name
-        for name, schedule in config.evals.items()
-        if name in data.TABLE and schedule != "never"
-    ]
-    return tuple((name, config.data.dir) for name in (config.data.name, *transfer))
 
 
 def text(value: Any) -> str:

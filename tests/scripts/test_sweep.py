@@ -256,6 +256,14 @@ def test_a_directory_with_a_run_of_another_config_is_refused(tmp_path):
     assert planned_runs.plan(SMOKE, "", str(tmp_path), ["--config.epochs=3"], [])
     with refused("config.epochs: 3.0 there, 2.0 now"):
         planned_runs.plan(SMOKE, "", str(tmp_path), [], [])
+    # Another sweep may have trained it there after the plan was made.
+    (where / "config.json").rename(tmp_path / "later")
+    only = ["norm=layer", "seed=0"]
+    (run,) = planned_runs.plan(SMOKE, "", str(tmp_path), [], only)
+    (where / "results.json").write_text("{}")
+    assert run.finished
+    (tmp_path / "later").rename(where / "config.json")
+    assert not run.finished
 
 
 @pytest.mark.parametrize(
