@@ -18,6 +18,9 @@ the paper's data.
 table2.md belongs to figure 1, and table3.md to figure 3; `scripts/theory.py` computes
 Table 1.
 
+--rates writes rates.md: which learning rate is best for each norm, in the metric of the
+plan's question, among runs of the same length.
+
 --metric draws a metric of metrics.jsonl from the runs of any experiment. METRIC.md is a
 table of where each norm ends, and of how soon it has the best of "none" at the same
 settings, with intervals.
@@ -50,6 +53,7 @@ def main(argv: list[str]) -> None:
     add("--metric", **many, metavar="NAME", help="only this metric: valid/error")
     help_best = "which way --metric is better; by its name if this is not given"
     add("--best", choices=("min", "max"), help=help_best)
+    add("--rates", action="store_true", help="only the table of learning rates")
     args = parser.parse_args(argv)
     # Imported late: --help and wrong flags need none of it.
     from scripts.paper.records import find
@@ -59,7 +63,7 @@ def main(argv: list[str]) -> None:
     for metric in args.metric:
         if not any(metric in record for run in runs for record in run.records):
             raise UserError(f"no run has recorded the metric {metric!r}")
-    if not (args.figure or args.metric):
+    if not (args.figure or args.metric or args.rates):
         draw_all(runs, args.out)
         return
     args.out.mkdir(parents=True, exist_ok=True)
@@ -67,6 +71,10 @@ def main(argv: list[str]) -> None:
         draw_figure(number, runs, args.out)
     for metric in args.metric:
         draw_metric(metric, runs, args.out, args.best)
+    if args.rates:
+        from scripts.paper import tables
+
+        (args.out / "rates.md").write_text(tables.rates(runs), encoding="utf-8")
     write_index(args.out)
 
 

@@ -1,19 +1,14 @@
-"""Draw the bars of docs/performance.md from the records of docs/benchmarks.
+"""The bars of docs/performance.md, from the records of docs/benchmarks.
 
-    python -m scripts.benches.bars
-
-writes docs/pictures/cells.png: the time of LSTMs by shape, divided by that of the LSTM
-that is written with Flax's nn.LayerNorm.
+They are the time of LSTMs by shape, divided by that of the LSTM that is written with
+Flax's nn.LayerNorm.
 """
 
 import pathlib
 
-import matplotlib
-
-from lnrepro.engine.command_line import Parser
-from lnrepro.errors import run_script
 from scripts.benches import records
-from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS, STYLE, WIDTH
+from scripts.paper import plot
+from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS, WIDTH
 
 PICTURE = pathlib.Path(__file__).resolve().parents[2] / "docs/pictures/cells.png"
 # {title of a panel: name of a record}.
@@ -35,12 +30,8 @@ def draw(path: pathlib.Path) -> None:
     Args:
       path: the PNG file.
     """
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    with matplotlib.rc_context(STYLE):
-        size = (WIDTH, HEIGHT_OF_PANEL * len(RECORDS) + 0.3)
-        fig, panels = plt.subplots(len(RECORDS), figsize=size, layout="constrained")
+    size = (WIDTH, HEIGHT_OF_PANEL * len(RECORDS) + 0.3)
+    with plot.figure(path, size, len(RECORDS)) as (fig, panels):
         for ax, (title, name) in zip(panels, RECORDS.items(), strict=True):
             record = records.kept(name)
             rows = record["details"]
@@ -62,19 +53,3 @@ def draw(path: pathlib.Path) -> None:
             ax.grid(axis="x", visible=False)
         handles, labels = panels[-1].get_legend_handles_labels()
         fig.legend(handles, labels, loc="outside upper center", ncols=len(BARS))
-        fig.savefig(path)
-        plt.close(fig)
-
-
-def main(argv: list[str]) -> None:
-    """Draw the picture.
-
-    Raises:
-      UserError: a wrong flag.
-    """
-    Parser(prog="python -m scripts.benches.bars", description=__doc__).parse_args(argv)
-    draw(PICTURE)
-
-
-if __name__ == "__main__":
-    run_script(main, "drawing bars")

@@ -2,11 +2,11 @@
 
 import collections
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from scripts.paper import compare, verdicts
-from scripts.paper.claims import Claim
+from scripts.paper.claims import CLAIMS, PLAN, Claim
 from scripts.paper.records import RecordedRun, difference
 from scripts.paper.verdicts import Verdict
 
@@ -95,11 +95,28 @@ def _end(runs, curves) -> End | None:
     return End(norm, rate, len(curves), n_diverged, mean, deviation)
 
 
-def of_seeds(runs: Sequence[RecordedRun], claim: Claim) -> End | None:
-    """Return the end of seeds of one another, None where none of them has finished."""
-    return _end(runs, compare.by_seed(runs, claim.curve))
+def by_rate(
+    runs: Iterable[RecordedRun],
+) -> dict[tuple[Claim, str, int, str], list[End]]:
+    """Return the ends of each learning rate, the best first.
 
+    The keys are the claim whose metric is compared, the data set, the number of steps
+    and the norm. A rate at which runs diverge comes after those at which fewer do.
 
-def ranked(ends: Iterable[End], sign: int) -> list[End]:
-    """Return ends with the best first; those with diverged runs come last."""
-    return sorted(ends, key=lambda end: (end.diverged, sign * end.mean))
+    Args:
+      runs: the runs; those that have not ended are left out.
+    """
+    claims = [*(question.claim for question in PLAN), *CLAIMS]
+    groups = collections.defaultdict(list)
+    for run in runs:
+        about = [claim for claim in claims if claim.is_about(run)]
+        if about and run.ended:
+            norm = run.config.norm
+            groups[about[0], run.data, run.length, norm, run.rate].append(run)
+    found = collections.defaultdict(list)
+    for (claim, *of_norm, _), own in groups.items():
+        if end := _end(own, compare.by_seed(own, claim.curve)):
+            found[claim, *of_norm].append(end)
+    for (claim, *_), ends in found.items():
+        ends.sort(key=lambda end: (end.diverged, claim.sign * end.mean))
+    return found

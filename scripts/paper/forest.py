@@ -1,5 +1,6 @@
 """Pictures of how many of the other norm's steps a norm needs, of seeds and claims."""
 
+import contextlib
 import itertools
 import pathlib
 from collections.abc import Sequence
@@ -7,8 +8,7 @@ from collections.abc import Sequence
 from lnrepro.config import PROTOCOLS
 from scripts.paper import plot
 from scripts.paper.claims import NORMS
-from scripts.paper.plot import plt
-from scripts.paper.style import STYLE, WIDTH
+from scripts.paper.style import WIDTH
 from scripts.paper.verdicts import Answer, Row
 
 # For each protocol: text of the legend, colour, distance from the middle of its row.
@@ -39,25 +39,17 @@ def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
         for row in of_part:
             places[len(labels)] = row
             labels.append(_label(row.claim))
-    with plt.rc_context(STYLE | {"axes.grid": False}):
-        size = WIDTH, 0.17 * len(labels) + 1.1
-        fig, ax = plt.subplots(figsize=size, layout="constrained")
-        ax.axvline(100, color="0.4", lw=1)
+    with _shares(stem, labels, 0.17 * len(labels) + 1.1, 0.6, XLABEL) as (fig, ax):
         for y, row in places.items():
-            _draw_row(ax, y, row)
+            for protocol, (_, colour, shift) in zip(PROTOCOLS, DRAWN, strict=True):
+                if verdict := row.verdicts.get(protocol):
+                    _interval(ax, y + shift, verdict, color=colour)
         for text, colour, _ in DRAWN:
             ax.plot([], [], color=colour, marker="o", label=text)
         fig.legend(loc="outside upper center", ncols=2, frameon=False)
-        ax.set(xscale="log", ylim=(len(labels) - 0.4, -0.6))
-        ax.set_xticks(list(TICKS), list(TICKS.values()))
-        ax.set_yticks(range(len(labels)), labels)
         for y, label in enumerate(ax.get_yticklabels()):
             if y not in places:
                 label.set_fontweight("bold")
-        fig.supxlabel(XLABEL, fontsize=8)
-        ax.minorticks_off()
-        ax.grid(axis="x", alpha=0.3)
-        plot.save(fig, stem)
 
 
 def _label(claim):
@@ -67,12 +59,34 @@ def _label(claim):
     return f"{claim.quantity}: {norms}".replace(": layer norm vs", " vs")
 
 
-def _draw_row(ax, y, row):
-    for protocol, (_, colour, shift) in zip(PROTOCOLS, DRAWN, strict=True):
-        if verdict := row.verdicts.get(protocol):
-            ends = 100 * verdict.low, 100 * verdict.high
-            ax.plot(ends, [y + shift] * 2, color=colour, lw=1.8, alpha=0.7)
-            ax.plot(100 * verdict.value, y + shift, "o", color=colour)
+@contextlib.contextmanager
+def _shares(stem, labels, height, margin, xlabel, **settings):
+    """Yield a figure and its axes for shares, with a row for each label; then write it.
+
+    Args:
+      stem: the path without its suffix.
+      labels: of the rows, from above.
+      height: of the figure, in inches.
+      margin: above the first row and below the last one, in rows.
+      xlabel: the label of the x axis.
+      **settings: what else `Axes.set` takes.
+    """
+    with plot.figure(stem, (WIDTH, height), grid=False) as (fig, (ax,)):
+        ax.axvline(100, color="0.4", lw=1)
+        ax.set_yticks(range(len(labels)), labels)
+        yield fig, ax
+        ax.set(xscale="log", ylim=(len(labels) - 1 + margin, -margin))
+        ax.set_xticks(list(TICKS), list(TICKS.values()))
+        ax.set(**settings)
+        fig.supxlabel(xlabel, fontsize=8)
+        ax.minorticks_off()
+        ax.grid(axis="x", alpha=0.3)
+
+
+def _interval(ax, y, verdict, size=None, **style):
+    """Draw the number of a verdict in a row, with its interval."""
+    ax.plot([100 * verdict.low, 100 * verdict.high], [y, y], lw=1.8, alpha=0.7, **style)
+    ax.plot(100 * verdict.value, y, "o", ms=size, **style)
 
 
 def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> None:
@@ -82,29 +96,16 @@ def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> None:
       answers: those of one protocol.
       stem: the path without its suffix.
     """
-    with plt.rc_context(STYLE | {"axes.grid": False}):
-        size = WIDTH, 0.2 * len(answers) + 0.7
-        fig, ax = plt.subplots(figsize=size, layout="constrained")
-        ax.axvline(100, color="0.4", lw=1)
+    labels = [answer.question.name for answer in answers]
+    sizes = 0.2 * len(labels) + 0.7, 0.5
+    xlabel = XLABEL.replace("\n", " ")
+    with _shares(stem, labels, *sizes, xlabel, xlim=(2, 400)) as (_, ax):
         for y, answer in enumerate(answers):
-            word, verdict = answer.word, answer.verdict
-            if answer.p is None:
-                word = "not run"
-            elif answer.question.claim.kind == "speed":
-                style = {"color": COLOURS[word]}
-                ends = 100 * verdict.low, 100 * verdict.high
-                ax.plot(ends, [y, y], lw=1.8, alpha=0.7, **style)
-                ax.plot(100 * verdict.value, y, "o", ms=4, **style)
+            word = "not run" if answer.p is None else answer.word
+            colour = COLOURS.get(word, COLOURS["open"])
+            if answer.p is not None and answer.question.claim.kind == "speed":
+                _interval(ax, y, answer.verdict, 4, color=colour)
             # Beside the axes, in a column of its own.
             where = {"xy": (1.01, y), "xycoords": ("axes fraction", "data")}
-            colour = COLOURS.get(word, COLOURS["open"])
             text = f"{word}, made data" if answer.is_proxy else word
             ax.annotate(text, **where, va="center", color=colour)
-        ax.set(xscale="log", ylim=(len(answers) - 0.5, -0.5))
-        ax.set_xticks(list(TICKS), list(TICKS.values()))
-        ax.set_yticks(range(len(answers)), [a.question.name for a in answers])
-        ax.set_xlim(2, 400)
-        fig.supxlabel(XLABEL.replace("\n", " "), fontsize=8)
-        ax.minorticks_off()
-        ax.grid(axis="x", alpha=0.3)
-        plot.save(fig, stem)

@@ -3,7 +3,8 @@
     python -m scripts.paper.pages
 
 rewrites the sections "written by scripts.paper.pages: NAME" of the pages, the numbers
-that `scripts.paper.numbers` finds in their sentences, and the picture of the cells.
+that `scripts.paper.numbers` finds in their sentences, and the pictures of cells and of
+PPO.
 """
 
 import pathlib
@@ -14,7 +15,7 @@ from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, run_script
 from scripts.benches import bars
 from scripts.benches import tables as benchmarks
-from scripts.paper import numbers, settings, tables, verdicts
+from scripts.paper import numbers, ppo, settings, tables, verdicts
 from scripts.paper.claims import PILOT
 from scripts.paper.protocols import TUNED
 from scripts.paper.records import find
@@ -115,6 +116,7 @@ def main(argv: list[str]) -> None:
         if text != path.read_text(encoding="utf-8"):
             json_files.replace(path, text)
     bars.draw(bars.PICTURE)
+    ppo.draw()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Pictures of lines with bands, as PNG and SVG."""
 
+import contextlib
 import pathlib
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -56,14 +57,39 @@ class Subplot(NamedTuple):
     printed: Mapping[str, float]
 
 
+@contextlib.contextmanager
+def figure(
+    path: pathlib.Path,
+    size: tuple[float, float],
+    rows: int = 1,
+    columns: int = 1,
+    grid: bool = True,
+) -> Iterator[tuple[plt.Figure, Sequence[plt.Axes]]]:
+    """Yield a new figure and its axes, and write it afterwards, see `save`.
+
+    Args:
+      path: that of the picture.
+      size: width and height in inches.
+      rows: rows of axes.
+      columns: columns of axes.
+      grid: whether there are lines at the ticks.
+    """
+    with plt.rc_context(STYLE | {"axes.grid": grid}):
+        fig, axes = plt.subplots(
+            rows, columns, figsize=size, squeeze=False, layout="constrained"
+        )
+        yield fig, axes.flatten()
+        save(fig, path)
+
+
 def draw(
     subplots: Sequence[Subplot], stem: pathlib.Path, caption: str = "", columns: int = 3
 ) -> None:
-    """Write a picture as STEM.png and STEM.svg.
+    """Write a picture of lines, see `save`.
 
     Args:
       subplots: its contents.
-      stem: the path without its suffix.
+      stem: the path of the picture.
       caption: the text below it.
       columns: largest number of subplots in a row.
     """
@@ -76,22 +102,18 @@ def draw(
         else (WIDTH, HEIGHT_OF_PANEL * rows + 1)
     )
     letters = LETTERS if columns > 1 else int(0.6 * LETTERS)
-    with plt.rc_context(STYLE):
-        fig, axes = plt.subplots(
-            rows, columns, figsize=size, squeeze=False, layout="constrained"
-        )
-        for ax, subplot in zip(axes.flat, subplots, strict=False):
+    with figure(stem, size, rows, columns) as (fig, axes):
+        for ax, subplot in zip(axes, subplots, strict=False):
             _draw(ax, subplot)
         # The last row may have more places than subplots.
-        for ax in axes.flat[len(subplots) :]:
+        for ax in axes[len(subplots) :]:
             ax.set_visible(False)
         by_label = {}
-        for ax in axes.flat[: len(subplots)]:
+        for ax in axes[: len(subplots)]:
             handles, labels = ax.get_legend_handles_labels()
             by_label |= dict(zip(labels, handles, strict=True))
         _add_legend(fig, by_label)
         fig.supxlabel(textwrap.fill(caption, letters), fontsize=7)
-        save(fig, stem)
 
 
 def _add_legend(fig, by_label):
@@ -108,11 +130,17 @@ def _add_legend(fig, by_label):
         legend.remove()
 
 
-def save(fig: plt.Figure, stem: pathlib.Path) -> None:
-    """Write a picture as STEM.png and STEM.svg, and close it."""
-    fig.savefig(stem.with_suffix(".png"))
-    # Without a date, the same figure gives the same bytes.
-    fig.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+def save(fig: plt.Figure, path: pathlib.Path) -> None:
+    """Write a picture and close it.
+
+    Args:
+      fig: the picture.
+      path: NAME.png; or NAME, which becomes NAME.png and NAME.svg.
+    """
+    fig.savefig(path.with_suffix(".png"))
+    if not path.suffix:
+        # Without a date, the same figure gives the same bytes.
+        fig.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     plt.close(fig)
 
 

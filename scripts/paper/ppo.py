@@ -1,9 +1,6 @@
-"""Draw the pictures of PPO on the T-maze from the kept curves.
+"""The pictures of PPO on the T-maze, from the kept curves.
 
-    python -m scripts.paper.ppo
-
-writes ppo_norms.png and recurrent_ppo.png of docs/pictures. Lines are medians over
-seeds, bands are their range.
+Lines are medians over seeds, bands are their range.
 """
 
 import pathlib
@@ -11,8 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lnrepro.engine.command_line import Parser
-from lnrepro.errors import run_script
 from scripts.paper import plot
 from scripts.paper.claims import NORMS
 from scripts.paper.style import LOOKS
@@ -71,19 +66,7 @@ def _line(label, look, runs: Sequence):
     return plot.Line(label, x, middle, low, high, colour, style)
 
 
-def main(argv: list[str]) -> None:
-    """Draw both pictures.
-
-    Raises:
-      UserError: a wrong flag.
-    """
-    Parser(prog="python -m scripts.paper.ppo", description=__doc__).parse_args(argv)
-    plot.draw(norms(), PICTURES / "ppo_norms", columns=2)
-    plot.draw(memory(), PICTURES / "recurrent_ppo", columns=2)
-    for name in ("ppo_norms", "recurrent_ppo"):
-        # Pages show the PNG.
-        (PICTURES / f"{name}.svg").unlink()
-
-
-if __name__ == "__main__":
-    run_script(main, "drawing PPO")
+def draw() -> None:
+    """Draw both pictures."""
+    plot.draw(norms(), PICTURES / "ppo_norms.png", columns=2)
+    plot.draw(memory(), PICTURES / "recurrent_ppo.png", columns=2)

@@ -317,6 +317,23 @@ def ends_of(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
     return md.table(head, rows) + "\n"
 
 
+def rates(runs: Iterable[RecordedRun]) -> str:
+    """Return the learning rates of each norm, the best first, with where they end.
+
+    Runs of the same length are compared, in the metric of the plan's question.
+
+    Args:
+      runs: the runs, such as those of a sweep over rates.
+    """
+    rows = []
+    for (claim, data, length, norm), found in ends.by_rate(runs).items():
+        texts = [f"{end.rate:g} ({end.text})" for end in found]
+        about = claim.experiment, data, f"{length:,}", norm, claim.quantity
+        rows.append((*about, "; ".join(texts)))
+    head = ("experiment", "data", "steps", "norm", "metric", "rates, the best first")
+    return md.table(head, sorted(rows)) + "\n"
+
+
 def plan() -> str:
     """Return the primary questions, with learning rates and the effect in the pilot."""
     rows = []

@@ -7,7 +7,7 @@ import pytest
 
 from lnrepro.config import variants
 from lnrepro.engine import config_file
-from scripts.paper import claims, protocols, rates, tables, verdicts
+from scripts.paper import claims, ends, protocols, tables, verdicts
 from scripts.paper.claims import Claim, Question
 from scripts.paper.records import RecordedRun, find
 from tests.refused import refused
@@ -230,11 +230,11 @@ def answered(monkeypatch):
 
 
 def test_a_rate_at_which_runs_diverge_is_not_the_best(monkeypatch):
-    monkeypatch.setattr(rates, "CLAIMS", (CLAIM,))
+    monkeypatch.setattr(ends, "CLAIMS", (CLAIM,))
     good = [run("layer", s, FAST, 0.01) for s in range(2)]
     bad = [run("layer", 0, FAST - 1, 0.1), run("layer", 1, FAST, 0.1, diverged=True)]
-    (ends,) = rates.by_norm(bad + good).values()
-    assert [(end.rate, end.diverged) for end in ends] == [(0.01, 0), (0.1, 1)]
+    (found,) = ends.by_rate(bad + good).values()
+    assert [(end.rate, end.diverged) for end in found] == [(0.01, 0), (0.1, 1)]
 
 
 def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
@@ -275,16 +275,17 @@ def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
 def test_tuned_rates_are_the_best_of_the_kept_runs():
     """Of those that were also trained at another rate, in the plan's metrics."""
     compared = 0
-    for key, ends in rates.by_norm(find([ROOT / "experiments/results/small"])).items():
+    kept = find([ROOT / "experiments/results/small"])
+    for key, found in ends.by_rate(kept).items():
         claim, _, _, norm = key
         # Chosen by the validation error; docs/reproduce.md says so.
-        if len(ends) < 2 or (claim.experiment, norm) == ("mnist", "batch"):
+        if len(found) < 2 or (claim.experiment, norm) == ("mnist", "batch"):
             continue
         module = config_file.load_module(f"configs/{claim.experiment}.py")
         variant = "small_bz4" if claim.batch_size == 4 else "small"
         tuned = {
             r["norm"]: r["optimizer.learning_rate"] for r in module.SWEEPS[variant]
         }
-        assert ends[0].rate == tuned[norm], key
+        assert found[0].rate == tuned[norm], key
         compared += 1
     assert compared >= 10
