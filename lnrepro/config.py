@@ -208,7 +208,7 @@ class Expected(NamedTuple):
 def variants(
     experiment: str,
     changes: Mapping[str, Sequence[Mapping[str, Any]]],
-    own: Mapping[str, Field] | None = None,
+    fields: Mapping[str, Field] | None = None,
 ) -> Callable[..., ConfigDict]:
     """Make `get_config` of a config file.
 
@@ -216,13 +216,13 @@ def variants(
       experiment: dotted name of the module that has `make`.
       changes: {variant: changes of the defaults, applied in their order}. Nested dicts
         change the fields they name and leave the others.
-      own: the fields that the experiment adds, or describes anew.
+      fields: the fields that the experiment adds, or describes anew.
 
     Returns:
       (name of a variant, by default "") -> its config, locked. It raises ValueError
       where there is no such variant, or a change names a field that nobody describes.
     """
-    known = {**FIELDS, **(own or {})}
+    known = {**FIELDS, **(fields or {})}
 
     def get_config(variant: str = "") -> ConfigDict:
         config = ConfigDict()

@@ -130,17 +130,17 @@ def records_page():
 
 def fields_page():
     """Return the page that lists the fields of all configs, and of each experiment."""
-    parts, names = ["# Fields of configs"], ["lnrepro.config"]
+    parts, modules = ["# Fields of configs"], ["lnrepro.config"]
     for path in sorted((ROOT / "experiments").glob("*/fields.py")):
-        names.append(f"experiments.{path.parent.name}.fields")
-    for name in names:
+        modules.append(f"experiments.{path.parent.name}.fields")
+    for module in modules:
         rows = ["| field | default | meaning | allowed | may change on resume |"]
         rows.append("|-|-|-|-|-|")
-        for field, own in importlib.import_module(name).FIELDS.items():
-            changes = "in some runs" if callable(own.may_change) else own.may_change
-            cells = f"`{field}`", f"`{own.default!r}`", own.help, own.words, changes
+        for name, field in importlib.import_module(module).FIELDS.items():
+            change = "in some runs" if callable(field.may_change) else field.may_change
+            cells = f"`{name}`", f"`{field.default!r}`", field.help, field.words, change
             rows.append(f"| {' | '.join(map(str, cells))} |")
-        parts += [f"## {name}", "\n".join(rows)]
+        parts += [f"## {module}", "\n".join(rows)]
     return "\n\n".join(parts)
 
 

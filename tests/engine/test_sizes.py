@@ -2,7 +2,7 @@
 
 import pytest
 
-from lnrepro.engine import config_file, experiment
+from lnrepro.engine import config_file, experiment, run_config
 from lnrepro.fields import Lengths, Size
 from tests.refused import refused
 from tests.runs import EXPERIMENTS, ROOT
@@ -21,6 +21,8 @@ def test_sizes_that_are_none_come_from_the_data(name, tmp_path):
     filled = experiment.with_sizes(unset)
     experiment.with_sizes(filled, check=True)
     assert filled.data.train_examples == stated.data.train_examples
+    assert run_config.resolved(unset).to_dict() == filled.to_dict()
+    assert run_config.as_json(filled)
     experiment.load(filled)
     assert experiment.total_steps(filled) == experiment.total_steps(stated)
     # A set that states all its sizes is not opened.
