@@ -214,11 +214,12 @@ def with_sizes(config: ConfigDict, check: bool = False) -> ConfigDict:
     """Return a config with what the data set says in place of the sizes that are None.
 
     Sizes are the fields that are `from_data`. The module of the experiment has
-    `sizes(config)`. The data is touched only if one of them is None, or to check.
+    `sizes(config)`. The data is opened only if one of them is None, or to check. Then
+    the others are compared with it.
 
     Args:
       config: the config.
-      check: whether to check the sizes that are not None.
+      check: whether to open the data in any case.
 
     Raises:
       DataError: the data set is missing, or sizes do not fit it, which are named.
@@ -228,18 +229,15 @@ def with_sizes(config: ConfigDict, check: bool = False) -> ConfigDict:
     is_open = any(stated[name] is None for name in sizes & stated.keys())
     if not isinstance(module, SizedModule) or not (check or is_open):
         return config
-    filled, wrong = config.copy_and_resolve_references(), {}
+    filled, wrong = config.copy_and_resolve_references(), []
     for name, size in module.sizes(config).items():
         if stated[name] is None:
             filled.update_from_flattened_dict({name: size.value})
         elif problem := size.problem(stated[name]):
-            wrong[f"config.{name} = {stated[name]}, but it {problem}"] = name
-    if check and wrong:
-        flags = [f"--config.{name}=None" for name in wrong.values()]
-        raise DataError(
-            f"{config.data.name} has other sizes: {'; '.join(wrong)}; to take what it "
-            f"has, pass {' '.join(flags)}"
-        )
+            there = f"but {config.data.name} {problem}"
+            wrong.append(f"config.{name} = {stated[name]}, {there}")
+    if wrong:
+        raise DataError(f"{'; '.join(wrong)}; None takes what the data has")
     return filled
 
 

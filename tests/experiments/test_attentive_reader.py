@@ -400,7 +400,7 @@ def test_the_most_relevant_sentences_are_kept_and_long_texts_refused(tmp_path):
     assert (part.lengths > 0).all()
     assert (part.lengths < whole.lengths).all()
     config.data.passage_buckets = (4,)
-    with refused("config.data.passage_buckets = (4,), but it needs at least"):
+    with refused("config.data.passage_buckets = (4,), but news_stories needs at least"):
         experiment.with_sizes(config, check=True)
 
 
