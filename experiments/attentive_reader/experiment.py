@@ -25,14 +25,14 @@ from .population import update_population
 
 NLL = Metric("nats per question")
 ERROR = Metric("fraction")
-TRAINING = {"loss": NLL, "nll": NLL, "error": ERROR}
-OF_SPLIT = {
+TRAIN_METRICS = {"loss": NLL, "nll": NLL, "error": ERROR}
+EVAL_METRICS = {
     "nll": NLL,
     "error": ERROR,
     "entity_error": Metric("fraction, among the entities of the passage"),
     **evaluations.BASELINES,
 }
-METRICS = TRAINING | OF_SPLIT
+METRICS = TRAIN_METRICS | EVAL_METRICS
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -106,8 +106,8 @@ def make(config: ConfigDict) -> Experiment:
         picture = try_draw(pictures.draw, examples, caption)
         return Evaluation(images={"attention": picture})
 
-    evals = evaluation.of_splits(config, evaluate, OF_SPLIT)
+    evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)
     # The pictures show questions of the evaluation during training.
-    attention = evaluation.on_split(config, "valid", evaluate_attention, {})
+    attention = evaluation.split_eval(config, "valid", evaluate_attention, {})
     evals["attention"] = attention
-    return Experiment(init, loss, batches, evals, TRAINING)
+    return Experiment(init, loss, batches, evals, TRAIN_METRICS)

@@ -20,10 +20,9 @@ from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 from lnrepro.fields import Size
 
 NLL = Metric("nats per image")
-# Of training, and of a split.
-TRAINING = {"loss": NLL, "nll": NLL}
-OF_SPLIT = {"nll": NLL, "error": Metric("fraction")}
-METRICS = TRAINING | OF_SPLIT
+TRAIN_METRICS = {"loss": NLL, "nll": NLL}
+EVAL_METRICS = {"nll": NLL, "error": Metric("fraction")}
+METRICS = TRAIN_METRICS | EVAL_METRICS
 
 
 def sizes(config: ConfigDict) -> dict[str, Size]:
@@ -106,5 +105,5 @@ def make(config: ConfigDict, network: nn.Module) -> Experiment:
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 
-    evals = evaluation.of_splits(config, evaluate, OF_SPLIT)
-    return Experiment(init, loss, batches, evals, TRAINING)
+    evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)
+    return Experiment(init, loss, batches, evals, TRAIN_METRICS)

@@ -8,7 +8,7 @@ from experiments import classification
 from experiments.classification import pixels
 from experiments.sets import open_set
 from lnrepro.data.batches import eval_batches
-from lnrepro.engine.evaluation import on_split
+from lnrepro.engine.evaluation import split_eval
 from lnrepro.engine.experiment import Evaluation, Experiment, try_draw
 from lnrepro.errors import UserError
 
@@ -60,5 +60,5 @@ def make(config: ConfigDict) -> Experiment:
         picture = try_draw(statistics, layers, title)
         return Evaluation(border_metrics(layers), {"statistics": picture})
 
-    border = on_split(config, "test", evaluate_border, None)
+    border = split_eval(config, "test", evaluate_border, None)
     return classify._replace(evals={**classify.evals, "border": border})

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.data.batches import eval_batches, evenly_spaced, train_batches
 from lnrepro.data.plan import Plan
-from lnrepro.engine.evaluation import mean_over_examples, of_splits, on_split
+from lnrepro.engine.evaluation import mean_over_examples, split_eval, split_evals
 from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
 from . import evaluate as evaluations
@@ -18,9 +18,9 @@ from .data import pixels
 from .model import Draw, dtype_of
 
 NATS = Metric("nats per image")
-OF_SPLIT = {"bound": NATS, "reconstruction": NATS, "kl": NATS}
-TRAINING = {"loss": NATS} | OF_SPLIT
-METRICS = TRAINING
+EVAL_METRICS = {"bound": NATS, "reconstruction": NATS, "kl": NATS}
+TRAIN_METRICS = {"loss": NATS} | EVAL_METRICS
+METRICS = TRAIN_METRICS
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -72,7 +72,7 @@ def make(config: ConfigDict) -> Experiment:
         drawn = pictures.draw_all(draw, vars["params"], shown, key)
         return Evaluation(scalars, drawn, captions=pictures.CAPTIONS)
 
-    evals = of_splits(config, evaluate, OF_SPLIT)
-    of_final = {evaluations.name_of_nll(samples): NATS}
-    evals["final"] = on_split(config, "test", evaluate_final, of_final)
-    return Experiment(init, loss, batches, evals, TRAINING)
+    evals = split_evals(config, evaluate, EVAL_METRICS)
+    final_metrics = {evaluations.name_of_nll(samples): NATS}
+    evals["final"] = split_eval(config, "test", evaluate_final, final_metrics)
+    return Experiment(init, loss, batches, evals, TRAIN_METRICS)

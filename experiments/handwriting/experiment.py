@@ -15,13 +15,13 @@ from .model import Network
 
 NLL = Metric("nats per line")
 PER_STEP = Metric("nats per pen position")
-TRAINING = {"loss": NLL, "nll": NLL, "nll_per_step": PER_STEP}
-OF_SPLIT = {
+TRAIN_METRICS = {"loss": NLL, "nll": NLL, "nll_per_step": PER_STEP}
+EVAL_METRICS = {
     "nll": NLL,
     "nll_original": Metric("nats per line, in the data's coordinates"),
     "nll_per_step": PER_STEP,
 }
-METRICS = TRAINING | OF_SPLIT
+METRICS = TRAIN_METRICS | EVAL_METRICS
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -73,6 +73,6 @@ def make(config: ConfigDict) -> Experiment:
         lines = open_lines(config, split)
         return pictures.draw_all(network, vars["params"], lines, config)
 
-    evals = evaluation.of_splits(config, evaluate, OF_SPLIT)
-    evals["final"] = evaluation.on_split(config, "valid", draw, {})
-    return Experiment(init, loss, batches, evals, TRAINING)
+    evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)
+    evals["final"] = evaluation.split_eval(config, "valid", draw, {})
+    return Experiment(init, loss, batches, evals, TRAIN_METRICS)

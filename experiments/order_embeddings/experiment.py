@@ -16,7 +16,7 @@ from .model import Encoders
 from .pictures import retrievals
 from .ranking import ERRORS, matching_errors, ranking_loss
 
-TRAINING = {"loss": Metric(), "own_error": Metric(), "other_error": Metric()}
+TRAIN_METRICS = {"loss": Metric(), "own_error": Metric(), "other_error": Metric()}
 RECALL = Metric("% of queries", "max")
 RANK = Metric("rank, from 1")
 SCORES = {
@@ -28,10 +28,10 @@ SCORES = {
     "mean_rank": RANK,
     "median_rank": RANK,
 }
-OF_SPLIT = {f"image_{score}": metric for score, metric in SCORES.items()}
-OF_SPLIT |= {f"caption_{score}": metric for score, metric in SCORES.items()}
-OF_SPLIT["image_recall_sum"] = Metric("R@1 + R@5 + R@10, in %", "max")
-METRICS = TRAINING | OF_SPLIT
+EVAL_METRICS = {f"image_{score}": metric for score, metric in SCORES.items()}
+EVAL_METRICS |= {f"caption_{score}": metric for score, metric in SCORES.items()}
+EVAL_METRICS["image_recall_sum"] = Metric("R@1 + R@5 + R@10, in %", "max")
+METRICS = TRAIN_METRICS | EVAL_METRICS
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -96,6 +96,6 @@ def make(config: ConfigDict) -> Experiment:
         picture = try_draw(retrievals, matrix, split, facts, config.data.name)
         return Evaluation(scores, {"retrievals": picture})
 
-    evals = evaluation.of_splits(config, evaluate, OF_SPLIT)
-    evals["final"] = evaluation.on_split(config, "test", evaluate_final, OF_SPLIT)
-    return Experiment(init, loss, batches, evals, TRAINING)
+    evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)
+    evals["final"] = evaluation.split_eval(config, "test", evaluate_final, EVAL_METRICS)
+    return Experiment(init, loss, batches, evals, TRAIN_METRICS)

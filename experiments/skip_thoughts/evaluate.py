@@ -37,12 +37,12 @@ MIN_WORDS = 3
 
 
 # Metrics of the tasks of related pairs, and of labelled sentences.
-OF_PAIRS = {
+PAIR_METRICS = {
     "pearson": Metric("correlation", "max"),
     "spearman": Metric("correlation", "max"),
     "mse": Metric("squared score"),
 }
-OF_LABELS = {
+LABEL_METRICS = {
     "accuracy": Metric("%", "max"),
     "accuracy_std": Metric("%, over the folds"),
 }
@@ -72,7 +72,7 @@ def metrics_of(name: str, config: ConfigDict) -> Metrics:
     try:
         if is_pairs(name, config):
             opened.check(PAIR_COLUMNS)
-            return OF_PAIRS
+            return PAIR_METRICS
         opened.check(LABELLED_COLUMNS)
         _, labels = _labelled(name, config)
         logistic_regression.folds_of_labels(labels, options.folds, options.seed)
@@ -81,7 +81,7 @@ def metrics_of(name: str, config: ConfigDict) -> Metrics:
             f"the set {name}: {e}; give it more sentences of both labels, 0 and 1, or "
             f"set config.evals.{name} to never"
         ) from None
-    return OF_LABELS
+    return LABEL_METRICS
 
 
 def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:

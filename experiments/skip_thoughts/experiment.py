@@ -19,8 +19,8 @@ from .model import SkipThoughts
 from .triples import EqualLengths, Triples, vocabulary_of
 from .word2vec import Word2Vec
 
-TRAINING = {"loss": Metric("nats per example"), "nll": Metric("nats per word")}
-METRICS = TRAINING | evaluations.OF_PAIRS | evaluations.OF_LABELS
+TRAIN_METRICS = {"loss": Metric("nats per example"), "nll": Metric("nats per word")}
+METRICS = TRAIN_METRICS | evaluations.PAIR_METRICS | evaluations.LABEL_METRICS
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -89,7 +89,7 @@ def make(config: ConfigDict) -> Experiment:
     for name in sets:
         metrics = partial(evaluations.metrics_of, name, config)
         evals[name] = Eval(partial(transfer, name), metrics)
-    return Experiment(init, loss, batches, evals, TRAINING, check)
+    return Experiment(init, loss, batches, evals, TRAIN_METRICS, check)
 
 
 def encoder(

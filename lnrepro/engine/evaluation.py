@@ -70,7 +70,7 @@ def mean_over_examples(
     return mean
 
 
-def on_split(
+def split_eval(
     config: ConfigDict,
     split: str,
     evaluate: Callable[[Vars, str], Evaluation],
@@ -95,7 +95,7 @@ def on_split(
     return Eval(run, known)
 
 
-def of_splits(
+def split_evals(
     config: ConfigDict, evaluate: Callable[[Vars, str], Evaluation], metrics: Metrics
 ) -> dict[str, Eval]:
     """Make an evaluation of each split that `config.evals` names.
@@ -105,7 +105,9 @@ def of_splits(
       evaluate: (vars, split) -> Evaluation.
       metrics: what it measures.
     """
-    return {split: on_split(config, split, evaluate, metrics) for split in config.evals}
+    return {
+        split: split_eval(config, split, evaluate, metrics) for split in config.evals
+    }
 
 
 def classification(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
