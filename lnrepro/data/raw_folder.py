@@ -175,8 +175,8 @@ class RawFolder:
         self, folder: str, archives: Collection[str], suffix: str
     ) -> Iterator[tuple[str, bytes | None]]:
         """Read the members of an archive below a folder, see `files.members`."""
-        at_hand = (self.find(stem, ARCHIVES) for stem in archives)
-        archive = next(filter(None, at_hand), None)
+        candidates = (self.find(stem, ARCHIVES) for stem in archives)
+        archive = next(filter(None, candidates), None)
         if archive is None:
             raise self.missing(
                 f"{self.folder / folder}: there is no such folder, and no archive "
@@ -236,7 +236,7 @@ class RawFolder:
             "files read": len(self.found),
             "copies among them": len(self.contents) - len(set(self.contents)),
             "files left out": len(self.left_out),
-            "such as": sorted(self.left_out)[:NAMED],
+            "such as": ", ".join(sorted(self.left_out)[:NAMED]),
         }
         return {what: count for what, count in counts.items() if count}
 

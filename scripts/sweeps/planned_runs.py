@@ -37,16 +37,16 @@ class PlannedRun(NamedTuple):
     @property
     def finished(self) -> bool:
         """Whether it has trained to its end, with finite numbers."""
-        return workdir.read_results(self.workdir) is not None and self._is_there
+        return workdir.read_results(self.workdir) is not None and self._config_matches
 
     @property
     def diverged(self) -> bool:
         """Whether a number of it was not finite."""
-        return workdir.is_diverged(self.workdir) and self._is_there
+        return workdir.is_diverged(self.workdir) and self._config_matches
 
     @property
-    def _is_there(self) -> bool:
-        """Whether its directory has no run of another config, such as a sweep's."""
+    def _config_matches(self) -> bool:
+        """Whether its directory holds no run of another config."""
         try:
             workdir.check_run(self.workdir, self.config)
         except UserError:

@@ -154,5 +154,5 @@ def test_copies_and_hidden_files_are_counted(tmp_path):
         "files read": 3,
         "copies among them": 1,
         "files left out": 2,
-        "such as": [".#one.txt", ".ipynb_checkpoints/one-checkpoint.txt"],
+        "such as": ".#one.txt, .ipynb_checkpoints/one-checkpoint.txt",
     }

@@ -278,5 +278,5 @@ def test_forms_and_files_that_are_not_used_are_counted(tmp_path):
     IAM_ONDB.read(raw)
     summary = raw.summary()
     assert summary["files read"] == 17
-    left_out = ["ascii/b02.txt", "ascii/b03.txt", "lineStrokes/line.xml"]
+    left_out = "ascii/b02.txt, ascii/b03.txt, lineStrokes/line.xml"
     assert summary["such as"] == left_out
