@@ -28,11 +28,14 @@ KINDS = ("dense", "blocks")
 
 
 def chained_step(dot, params, carry, x, context):
-    """A step with a product of x, one of a function of x, two of the carry, and aux."""
+    """A step with a product of x, one of a function of x, two of the carry, and aux.
+
+    It reads x["left"] beside its product, too.
+    """
     c, h = carry
     of_x = dot("w_x", x["left"]) + jnp.sin(dot("w_v", jnp.cos(x["right"])))
     a = of_x + dot("w_h", h) * context
-    c = jnp.tanh(a[..., :H]) * c + params["bias"]
+    c = jnp.tanh(a[..., :H]) * c + params["bias"] + jnp.sin(x["left"])
     query = dot("w_q", jnp.sin(c))
     h = jnp.tanh(query + params["gain"] * a[..., H:])
     aux = {"query": jnp.square(query), "norm": jnp.sum(h * c, -1)}
