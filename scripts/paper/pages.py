@@ -72,8 +72,8 @@ def sections(runs, answered) -> Iterator[tuple[pathlib.Path, str, str]]:
     page = DOCS / "experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends_of("train/nll", digits, 1)
-    for metric in ("train/nll", "test/error"):
-        yield page, f"mnist_pixels {metric}", tables.ends_of(metric, pixels, 1)
+    yield page, "mnist_pixels train/nll", tables.ends_of("train/nll", pixels, 1)
+    yield DOCS / "should-i-normalise.md", "ppo", ppo.table()
     long = find([RESULTS / "runs"])
     page = DOCS / "experiments/order-embeddings.md"
     yield page, "table 2", tables.order_embeddings(long)

@@ -1,4 +1,4 @@
-"""The pictures of PPO on the T-maze, from the kept curves.
+"""Pictures and table of PPO on the T-maze, from the kept curves.
 
 Lines are medians over seeds, bands are their range.
 """
@@ -8,12 +8,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scripts.paper import plot
+from scripts import markdown as md
+from scripts.paper import compare, plot
 from scripts.paper.claims import NORMS
 from scripts.paper.style import LOOKS
 
 PICTURES = pathlib.Path(__file__).resolve().parents[2] / "docs/pictures"
 SETTINGS = {"xlabel": "environment steps", "ylabel": "return", "ylim": (0, 1.05)}
+NORMED = "layer", "rms"
+# The mean return of so many updates that counts as learned.
+UPDATES, LEARNED = 5, 0.9
 # Of two arms, one is right.
 GUESSING = {"guessing": 0.5}
 
@@ -44,6 +48,39 @@ def memory() -> list[plot.Subplot]:
         settings = SETTINGS | {"title": f"learning rate {rate:g}", "xlim": (0, 300_000)}
         panels.append(plot.Subplot(lines, settings, {}))
     return panels
+
+
+def table() -> str:
+    """Return the environment steps to `LEARNED`, and the shares of those of no norm."""
+    rows, lines = _rows(), []
+    for rate in np.unique(rows["learning_rate"]):
+        own = rows[rows["learning_rate"] == rate]
+        steps = {norm: _steps(own[own["norm"] == norm]) for norm in ("none", *NORMED)}
+        cells = [f"{rate:g}", *(f"{of.mean():,.0f}" for of in steps.values())]
+        for norm in NORMED:
+            pairs = compare.Pairs(np.zeros(1), steps[norm], steps["none"], sign=1)
+            low, high = compare.interval(_share, pairs)
+            share = 100 * _share(pairs)
+            cells.append(f"{share:.0f} % ({100 * low:.0f} to {100 * high:.0f})")
+        lines.append(cells)
+    head = ["learning rate", "none", *NORMED, *(f"{norm} / none" for norm in NORMED)]
+    return md.table(head, lines)
+
+
+def _steps(rows):
+    """Return the steps [S, 1] after which each seed has learned."""
+    steps = []
+    for seed in np.unique(rows["seed"]):
+        own = rows[rows["seed"] == seed]
+        means = np.convolve(own["return_"], np.full(UPDATES, 1 / UPDATES), "valid")
+        # The step of the last of these updates.
+        after = own["environment_steps"][UPDATES - 1 :]
+        steps.append([min(after[means >= LEARNED], default=np.inf)])
+    return np.array(steps)
+
+
+def _share(pairs):
+    return pairs.better.mean() / pairs.baseline.mean()
 
 
 def _rows():

@@ -1,14 +1,12 @@
 """Every measured number of a page has its record."""
 
 import re
-import shutil
 
 import pytest
 
 from scripts.benches import records
 from scripts.paper import numbers, pages
 from scripts.paper.claims import PLAN
-from tests import test_docs
 from tests.refused import refused
 from tests.runs import ROOT
 
@@ -97,27 +95,11 @@ QUOTES = ["docs/should-i-normalise.md", "docs/experiments/draw.md"]
 QUOTES += ["docs/experiments/order-embeddings.md", "docs/experiments/skip-thoughts.md"]
 
 
-@pytest.fixture(scope="module")
-def ppo(tmp_path_factory):
-    """What the block of docs/should-i-normalise.md prints: the rows of its table."""
-    folder = tmp_path_factory.mktemp("ppo")
-    (block,) = test_docs.blocks("should-i-normalise.md", "python")
-    shutil.copy(ROOT / "docs/pictures/ppo_norms.csv", folder)
-    return test_docs.execute(["-c", block], folder)
-
-
-def test_the_table_of_ppo_is_that_of_the_kept_curves(ppo):
-    rows = ppo.splitlines()
-    assert len(rows) == 4
-    text = (ROOT / "docs/should-i-normalise.md").read_text()
-    assert "\n".join(rows) in text
-
-
 @pytest.mark.parametrize("page", QUOTES)
-def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, ppo, page):
+def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, page):
     """Such as "40 % (30 to 45)" and "37 % of the steps (17 to 55)"."""
     tables = re.findall("<!-- written by.*?<!-- end -->", "".join(kept.values()), re.S)
-    known = re.sub(r" ?%", "", "".join([*tables, ppo]))
+    known = re.sub(r" ?%", "", "".join(tables))
     text = numbers.bare((ROOT / page).read_text()).replace("95 % interval ", "")
     between = r" %(?: of\s+(?:the|its)\s+steps)?\s+"
     quoted = re.findall(rf"(\d+){between}\((\d+) to (\w+)", text)
