@@ -214,16 +214,16 @@ def _check_column(
     if spec.ragged not in (None, is_ragged):
         wanted = "a list of arrays" if spec.ragged else "one array"
         raise DataError(f"{name} of {split}: {wanted} for all examples is needed")
+    # Integers are told by their type.
+    if spec.integer and numbers.dtype.kind == "f":
+        raise DataError(f"{name} of {split} has the type {numbers.dtype}; {spec}")
     if not numbers.size:
         return
-    # Integers are told by their type.
-    is_wrong_type = spec.integer and numbers.dtype.kind == "f"
     extremes = np.array([numbers.min(), numbers.max()])
     ragged.forget_pages(numbers)
-    if not is_wrong_type and _are_inside(extremes, spec).all():
+    if _are_inside(extremes, spec).all():
         return
-    are_right = _are_inside(numbers, spec) & ~np.array(is_wrong_type)
-    first = int(np.argmin(are_right))
+    first = int(np.argmin(_are_inside(numbers, spec)))
     row = first // max(1, math.prod(numbers.shape[1:]))
     if is_ragged:
         row = int(np.searchsorted(column.offsets, row, side="right")) - 1

@@ -427,7 +427,7 @@ def labelled(**of_test):
         ({}, ""),
         ({"label": np.array([0, -1, 0])}, "label of example 1 of test is -1; a whole"),
         ({"label": np.array([0, 9, 10])}, "label of example 2 of test is 10; .*0 to 9"),
-        ({"label": np.array([0.0, 0.5, 1])}, "label of example 0 .* is 0.0; a whole"),
+        ({"label": np.array([0.0, 0.5, 1])}, "label of test has the type float64; a"),
         ({"label": None}, "the split test has no column 'label', only image"),
         ({"image": np.full((3, 2, 2), 300)}, "image of example 0 .* is 300; .* 255"),
         ({"image": np.zeros((3, 2, 3), int)}, r"of different shapes: .*2, 2.*2, 3"),
