@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 
 from lnrepro.data import set_folder, table
+from lnrepro.data.columns import write_columns
 from lnrepro.data.raw_folder import Progress, RawFolder, no_progress
 from lnrepro.data.reader import NUMBERS, Content, Reader
 from lnrepro.data.set_folder import COLUMNS, SetFolder
@@ -130,7 +131,7 @@ def _write(
         sizes = dict(content.splits)
     else:
         sizes = {
-            split: set_folder.write_columns(found, columns / split, raw.folder)
+            split: write_columns(found, columns / split, raw.folder)
             for split, found in content.splits.items()
         }
     facts = dict(content.facts)
