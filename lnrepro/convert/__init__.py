@@ -31,7 +31,14 @@ Several layers and directions of torch are loaded one at a time:
     forward = convert.load("torch", cell, weights, suffix="_l0")
     backward = convert.load("torch", cell, weights, suffix="_l0_reverse")
 
-Weights of Keras are `{w.name: w for w in layer.weights}`. This is how weights go back:
+Weights of Keras are `{w.name: w for w in layer.weights}`. Both directions of a
+`Bidirectional` have the same names, of which a dict keeps the last. Give their paths:
+
+    weights = {w.path: w for w in layer.weights}
+    prefix = "bidirectional/forward_lstm/lstm_cell/"      # as the paths begin
+    forward = convert.load("keras", cell, weights, prefix=prefix)
+
+This is how weights go back; paths of Keras in the same way:
 
     module.load_state_dict({n: torch.as_tensor(a) for n, a in weights.items()})
     layer.set_weights([weights[w.name] for w in layer.weights])

@@ -47,10 +47,12 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         )
     flat = {}
     for name, value in tree.items():
+        found = {f"{prefix}{name}": value}
         if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{name}{LEVEL}")
-        elif value is not None:
-            flat[f"{prefix}{name}"] = value
+            found = flatten(value, f"{prefix}{name}{LEVEL}")
+        if twice := found.keys() & flat.keys():
+            raise ValueError(f"convert: there are two weights {listed(twice)}")
+        flat |= {name: value for name, value in found.items() if value is not None}
     return flat
 
 

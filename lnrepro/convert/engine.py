@@ -8,8 +8,7 @@ So loading is p = A w + a and dumping is w = B p + b, where A and B have the ent
     dL/dp = B^T dL/dw                                            (loading gradients)
     dL/dw = A^T dL/dp                                            (dumping gradients)
 
-A and B differ in the rows that have `only`. Second moments follow with the squares of
-their entries.
+A and B differ in the rows that have `only`.
 
 Shape letters: D input features, H hidden units.
 """
@@ -39,7 +38,6 @@ def load(
     prefix: str | None = None,
     suffix: str | None = None,
     gradients: bool = False,
-    squared: bool = False,
 ) -> Arrays:
     """Return the parameters of a cell from weights of another library.
 
@@ -53,8 +51,8 @@ def load(
       suffix: what the names end with: "_l1", "_l0_reverse", or "" for a
         torch.nn.LSTMCell. None means "_l0" in torch, whose weights then must be those
         of one layer and direction.
-      gradients: whether the weights are gradients, or first moments of an optimizer.
-      squared: whether they are second moments, which have no sign.
+      gradients: whether the weights are gradients, or moments of an optimizer. Second
+        moments come with signs; their absolute values are ours.
 
     Returns:
       The parameters, or their gradients or moments, in arrays of their own. All have
@@ -89,12 +87,12 @@ def load(
                 f"convert: {name} has shape {a.shape}; beside the other weights and "
                 f"for this cell it must be {positions.shape}"
             )
-    if not (gradients or squared):
+    if not gradients:
         entries = _to_ours(pieces, given, numbers, skip="dump")
         _add_constants(layout, numbers, entries, 1)
     else:
         _refuse_undetermined(pieces, numbers)
-        entries = _to_ours(pieces, given, numbers, skip="load", squared=squared)
+        entries = _to_ours(pieces, given, numbers, skip="load")
     return {name: entries[positions] for name, positions in numbers.items()}
 
 
@@ -106,7 +104,6 @@ def dump(
     prefix: str | None = None,
     suffix: str | None = None,
     gradients: bool = False,
-    squared: bool = False,
 ) -> dict[str, Any]:
     """Return weights of another library from the parameters of a cell.
 
@@ -118,8 +115,8 @@ def dump(
       params: its parameters.
       prefix: as for `load`.
       suffix: as for `load`.
-      gradients: whether `params` are gradients, or first moments of an optimizer.
-      squared: whether they are second moments.
+      gradients: whether `params` are gradients, or moments of an optimizer, as in
+        `load`.
 
     Returns:
       The weights, or their gradients or moments, nested as in the library, in arrays of
@@ -145,8 +142,8 @@ def dump(
     dtype = np.result_type(*arrays.values())
     parts = [np.zeros(1, dtype), *[arrays[name].ravel() for name in numbers]]
     entries = np.concatenate(parts, dtype=dtype)
-    if gradients or squared:
-        weights = _to_theirs(pieces, entries, skip="dump", squared=squared)
+    if gradients:
+        weights = _to_theirs(pieces, entries, skip="dump")
     else:
         _add_constants(layout, numbers, entries, -1)
         weights = _to_theirs(pieces, entries, skip="load")
@@ -279,30 +276,26 @@ def _refuse_undetermined(pieces, numbers):
         )
 
 
-def _to_ours(pieces, arrays, numbers, skip, squared=False):
+def _to_ours(pieces, arrays, numbers, skip):
     """Add up the arrays of the library; entry k has the number k, and 0 is unused."""
     size = 1 + sum(positions.size for positions in numbers.values())
     entries = np.zeros(size, np.result_type(*arrays.values()))
     for row, positions in pieces:
         if row.only != skip and row.name in arrays:
-            signed = _signed(arrays[row.name], positions, squared)
-            entries[np.abs(positions)] += signed
+            a = arrays[row.name]
+            entries[np.abs(positions)] += np.where(positions < 0, -a, a)
     return entries
 
 
-def _to_theirs(pieces, entries, skip, squared=False):
+def _to_theirs(pieces, entries, skip):
     """The arrays of the library from our entries, of which number 0 is zero."""
     arrays = {}
     for row, positions in pieces:
         array = arrays.setdefault(row.name, np.zeros(positions.shape, entries.dtype))
         if row.only != skip:
-            array += _signed(entries[np.abs(positions)], positions, squared)
+            a = entries[np.abs(positions)]
+            array += np.where(positions < 0, -a, a)
     return arrays
-
-
-def _signed(a, positions, squared):
-    """Change signs where the positions are negative; squares have no sign."""
-    return a if squared else np.where(positions < 0, -a, a)
 
 
 def _add_constants(layout, numbers, entries, sign):

@@ -158,3 +158,24 @@ def test_tensors_become_arrays_of_the_same_bits(dtype):
     found = convert.load("torch", TWO_BIASES, tensors)
     assert found["w_h"].dtype == dtype
     same(found, convert.load("torch", TWO_BIASES, weights), 0)
+
+
+def test_directions_of_keras_are_told_apart_by_their_paths():
+    cell = SimpleCell(2, norm="none")
+    arrays = [np.full((3, 2), 1.0), np.full((2, 2), 2.0), np.full(2, 3.0)]
+    names = ("kernel", "recurrent_kernel", "bias")
+    weights = {}
+    for number, side in enumerate(("forward", "backward")):
+        for name, a in zip(names, arrays, strict=True):
+            path = f"bidirectional/{side}_simple_rnn/simple_rnn_cell/{name}"
+            weights[path] = a + 10 * number
+    for number, side in enumerate(("forward", "backward")):
+        prefix = f"bidirectional/{side}_simple_rnn/simple_rnn_cell/"
+        params = convert.load("keras", cell, weights, prefix=prefix)
+        assert (params["w_h"] == 2 + 10 * number).all()
+
+
+def test_two_weights_of_one_name_are_refused():
+    weights = {"a": {"b": np.ones(1)}, "a:b": np.ones(1)}
+    with line_of("two weights a:b"):
+        convert.load("flax", SimpleCell(2, norm="none"), weights)
