@@ -236,7 +236,7 @@ def _forward(plan, weights, params, carry, x, context, keep):
             reverse=plan.reverse,
             unroll=plan.options.unroll,
         )
-        return last, (kept, aux, known)
+        return last, (kept, aux, _narrow(weights, known))
 
     last, (kept, aux, known) = loops.over_chunks(
         one_chunk, carry, (x, context), plan.forward_chunk, plan.reverse
@@ -248,7 +248,7 @@ def _products_of_x(plan, weights, x):
     """The products of x of all steps, one large product for each weight."""
     leaves = jax.tree.leaves(x)
     return {
-        name: products.multiply(leaves[leaf], weights[name])
+        name: products.wide_product(leaves[leaf], weights[name])
         for name, leaf in plan.reads.x.items()
     }
 
@@ -289,6 +289,11 @@ def _clone(a):
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
         return jax.random.clone(a)
     return a
+
+
+def _narrow(weights, known):
+    """Products in the dtypes of their weights, as the backward pass reads them."""
+    return {name: a.astype(weights[name].dtype) for name, a in known.items()}
 
 
 def _to_be_kept(plan, computed):
@@ -364,7 +369,7 @@ _lean_scan.defvjp(_lean_forward, _lean_backward)
 def _complete(plan, weights, params, x, context, before, known):
     """Compute what was not kept of a chunk, by large products over all its steps."""
     if plan.options.save != "products":
-        known = known | _products_of_x(plan, weights, x)
+        known = known | _narrow(weights, _products_of_x(plan, weights, x))
     if plan.options.save != "carries":
         return known
 

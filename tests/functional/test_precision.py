@@ -357,3 +357,23 @@ def test_all_cells_run_under_strict_promotion_of_dtypes_and_ranks(
             if not cell.sites:
                 carry = jax.eval_shape(cell.initial_carry, params, x[:, 0])
                 jax.eval_shape(functools.partial(step, cell), params, carry, x[:, 0])
+
+
+@pytest.mark.parametrize("platform", FORMS)
+def test_products_of_narrow_weights_are_float32_in_every_form(platform):
+    """Those of x and of h; one step has the numbers of a sequence."""
+    cell = SimpleCell(H, "none", use_bias=False, activation_fn=jnp.asarray)
+    params = cell.init(jax.random.key(0), H, jnp.bfloat16)
+    keys = jax.random.split(jax.random.key(1))
+    x, h = (jax.random.normal(key, (8, H), jnp.bfloat16) for key in keys)
+
+    @functools.partial(compiled, excess=False)
+    def carry(params, x, h):
+        options = ScanOptions(platform=platform)
+        x = x[:, None]
+        return unroll(cell, params, x, initial_carry=h, options=options).carry
+
+    exact = jax.tree.map(lambda a: np.asarray(a, np.float64), (params, x, h))
+    w, x_wide, h_wide = exact
+    wanted = x_wide @ w["w_x"] + h_wide @ w["w_h"]
+    np.testing.assert_allclose(carry(params, x, h), wanted, rtol=1e-5, atol=1e-5)
