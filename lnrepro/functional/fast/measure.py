@@ -42,7 +42,8 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
     and all results are compared with the scan at the precision "highest". A kernel that
     agrees and takes at most 0.9 of the time is what "auto" runs from then on, in every
     process on such a device, for exactly these equations, sizes, options and versions.
-    A table is printed meanwhile. A scan that has a record is not measured again;
+    A table is printed meanwhile. JAX's caches of traced and compiled functions are
+    cleared. A scan that has a record is not measured again;
     `measured_kernels(forget=True)` deletes the records.
 
     A function over several devices is measured where it uses `jax.shard_map`. Under
