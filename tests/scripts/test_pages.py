@@ -92,6 +92,7 @@ def test_the_page_of_an_experiment_gives_the_answer_to_each_of_its_questions():
 
 
 QUOTES = ["docs/should-i-normalise.md", "docs/experiments/draw.md"]
+QUOTES += ["docs/recurrent-rl.md", "docs/experiments/handwriting.md"]
 QUOTES += ["docs/experiments/order-embeddings.md", "docs/experiments/skip-thoughts.md"]
 
 
