@@ -124,6 +124,8 @@ class Field(NamedTuple):
         words = str(self.allowed or f"a value of type {self.kind.__name__}")
         if isinstance(self.allowed, tuple):
             words = f"one of {', '.join(self.allowed)}"
+        elif isinstance(self.allowed, Bounds) and self.kind is tuple:
+            words = f"a tuple, each entry {words}"
         return f"{words} or None" if self.may_be_none else words
 
     def allows(self, value: Any) -> bool:
