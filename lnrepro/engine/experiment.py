@@ -350,7 +350,7 @@ def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
     known = {}
     for evaluation, own in metrics.items():
         try:
-            found = own() if callable(own) else own
+            found: Any = own() if callable(own) else own
         except UserError as e:
             raise UserError(f"config.evals.{evaluation}: {e}") from None
         for name, metric in (found or {}).items():
