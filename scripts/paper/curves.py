@@ -3,9 +3,7 @@
 import collections
 import csv
 import pathlib
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from scripts.paper import plot, protocols
 from scripts.paper.axes import Figure, Panel
@@ -96,7 +94,7 @@ def _lines(runs, figure, panel, metric) -> list[Line]:
         if metric != panel.metrics[0]:
             style = ":"
         n_drawn[position] += 1
-        lines.append(_line(" ".join(words), points, colour, style))
+        lines.append(plot.median_line(" ".join(words), points, colour, style))
     return lines
 
 
@@ -110,17 +108,6 @@ def _points(runs, figure, panel, metric):
         for record, value in run.values(metric):
             rows.append((*own, record[x], value * panel.factor))
     return rows
-
-
-def _line(label, points, colour, style) -> Line:
-    # The median at x is over the seeds that have a record there.
-    ys = collections.defaultdict(list)
-    for *_, x, y in points:
-        ys[x].append(y)
-    xs = sorted(ys)
-    statistics: list[Callable] = [np.median, min, max]
-    middle, low, high = (np.array([f(ys[x]) for x in xs]) for f in statistics)
-    return Line(label, np.array(xs), middle, low, high, colour, style, points)
 
 
 def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> None:

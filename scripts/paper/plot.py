@@ -1,9 +1,10 @@
 """Pictures of lines with bands, as PNG and SVG."""
 
+import collections
 import contextlib
 import pathlib
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -41,6 +42,26 @@ class Line(NamedTuple):
     colour: str | None
     style: Any = "-"
     points: Sequence[tuple] = ()
+
+
+def median_line(
+    label: str, points: Sequence[tuple], colour: str | None, style: Any = "-"
+) -> Line:
+    """Return the line of the medians over seeds, with their range as its band.
+
+    Args:
+      label: text of the legend.
+      points: rows that end with x and y. The median at x is over those that have it.
+      colour: see `Line`.
+      style: the line style.
+    """
+    ys = collections.defaultdict(list)
+    for *_, x, y in points:
+        ys[x].append(y)
+    xs = sorted(ys)
+    statistics: list[Callable] = [np.median, min, max]
+    middle, low, high = (np.array([f(ys[x]) for x in xs]) for f in statistics)
+    return Line(label, np.array(xs), middle, low, high, colour, style, points)
 
 
 class Subplot(NamedTuple):

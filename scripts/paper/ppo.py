@@ -89,18 +89,15 @@ def _rows():
 
 
 def _of_norm(rows, norm, label):
-    own = rows[rows["norm"] == norm]
-    seeds = [own[own["seed"] == seed] for seed in np.unique(own["seed"])]
-    return _line(label, norm, seeds)
+    return _line(label, norm, [rows[rows["norm"] == norm]])
 
 
-def _line(label, look, runs: Sequence):
-    # NumPy renames the column `return`.
-    returns = np.array([run["return_"] for run in runs])
-    colour, style = LOOKS[look]
-    low, high = returns.min(0), returns.max(0)
-    middle, x = np.median(returns, axis=0), runs[0]["environment_steps"]
-    return plot.Line(label, x, middle, low, high, colour, style)
+def _line(label, look, tables: Sequence):
+    points = []
+    for rows in tables:
+        # NumPy renames the column `return`.
+        points += zip(rows["environment_steps"], rows["return_"], strict=True)
+    return plot.median_line(label, points, *LOOKS[look])
 
 
 def draw() -> None:
