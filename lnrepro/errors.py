@@ -43,7 +43,7 @@ class RunError(UserError):
 
 
 class Diverged(RunError):
-    """A number of a run is not finite.
+    """A metric became NaN or infinite.
 
     Attributes:
       metric: name of the number, such as "train/loss".

@@ -26,7 +26,7 @@ class Events:
           folder: where it is.
           purge: TensorBoard hides events of earlier processes from this step on.
         """
-        self._file = None
+        self._file: Any = None
         if not optional.installed("tensorboardX"):
             return
         from tensorboardX import summary
@@ -91,5 +91,4 @@ class Events:
         self._add(step=step, summary=self._proto.Summary(value=[value]))
 
     def _add(self, **fields):
-        if self._file:
-            self._file.write_event(self._event(wall_time=time.time(), **fields))
+        self._file.write_event(self._event(wall_time=time.time(), **fields))

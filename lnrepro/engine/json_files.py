@@ -88,16 +88,3 @@ def read_checked(path: pathlib.Path, digest: int | None) -> bytes:
             "again"
         )
     return content
-
-
-def read_object(path: pathlib.Path) -> dict[str, Any] | None:
-    """Read a JSON file; None if it holds something else than an object.
-
-    Raises:
-      OSError: it cannot be read.
-    """
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

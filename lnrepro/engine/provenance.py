@@ -164,7 +164,7 @@ def record_kernels(workdir: pathlib.Path, seen: list[str]) -> list[str]:
       Lines to show: what they run as, and what is another than at the last start.
     """
     path = workdir / "config.json"
-    about = json_files.read_object(path) or {}
+    about = json.loads(path.read_bytes())
     before, now = about.get("recurrences"), sorted(seen)
     if before != now and (before or now):
         json_files.write(path, about | {"recurrences": now})
@@ -186,7 +186,7 @@ def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
     Each has what `this_start` returns; those after the first one also have "step".
     Fields that are newer than the start are missing.
     """
-    found = [json_files.read_object(workdir / "config.json") or {}]
+    found = [json.loads((workdir / "config.json").read_bytes())]
     path = workdir / RESUMES
     lines = path.read_bytes().splitlines() if path.exists() else ()
     return found + [json.loads(line) for line in lines]

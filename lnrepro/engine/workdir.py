@@ -298,7 +298,7 @@ def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
 
 
 def is_diverged(workdir: pathlib.Path) -> bool:
-    """Whether a number of a run was not finite. The trainer ends such a run."""
+    """Whether a metric became NaN or infinite. The trainer ends such a run."""
     return (workdir / DIVERGED).exists()
 
 

@@ -227,7 +227,7 @@ def _files(folder) -> dict[str, Any]:
     files = {"run": folder.name, "config.json": about, "metrics.jsonl": loaded.metrics}
     evaluation = folder / "evaluation.json"
     if evaluation.exists():
-        files["evaluation.json"] = json_files.read_object(evaluation) or {}
+        files["evaluation.json"] = json.loads(evaluation.read_bytes())
     if workdir.is_diverged(folder):
         files["diverged"] = True
     return files
