@@ -22,6 +22,7 @@ from experiments.attentive_reader import (
 from lnrepro.data.ragged import Ragged
 from lnrepro.engine import experiment
 from tests import oracle
+from tests.functional.programs import drawn
 from tests.oracle import sigmoid
 from tests.refused import refused
 
@@ -50,11 +51,8 @@ def batch_of(lengths=(7, 4, 1), asked=(3, 5, 2), seed=0):
 def network(norm, **sizes):
     """(reader, random float64 parameters, compiled read(params, batch, population))."""
     reader = model.Reader(small(norm, **sizes))
-    rng = np.random.RandomState(0)
-    params = jax.tree.map(
-        lambda a: np.asarray(a) + 0.2 * rng.randn(*a.shape),
-        reader.init(jax.random.key(0)),
-    )
+    shapes = jax.eval_shape(reader.init, jax.random.key(0))
+    params = jax.tree.map(np.float64, drawn(shapes))
 
     @jax.jit
     def read(params, batch, population=None):
@@ -181,14 +179,14 @@ def test_masked_softmax_is_softmax_of_what_is_there():
     for rubbish in (0, np.nan, np.inf, 1e30):
         found = masked(np.where(mask, scores, np.float32(rubbish)), mask)
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-30)
-    grad = jax.grad(lambda s: (softmax.masked_softmax(s, mask) ** 2).sum())
-    assert np.isfinite(grad(np.where(mask, scores, np.nan))[mask]).all()
+    grad = jax.jit(jax.grad(lambda s: (softmax.masked_softmax(s, mask) ** 2).sum()))
+    assert np.isfinite(np.asarray(grad(np.where(mask, scores, np.nan)))[mask]).all()
 
 
 def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
     reader, params, read = network("batch_everywhere")
     first, second = batch_of(), padded(batch_of((2, 6, 3), (4, 1, 1), seed=1), 7, 5)
-    seen = [read(params, b)[1].statistics for b in (first, second)]
+    seen = jax.device_get([read(params, b)[1].statistics for b in (first, second)])
     w_x = params["passage"]["lstm"]["w_x"]
     for batch, statistics in zip((first, second), seen, strict=True):
         (values, alive), lengths = statistics["passage"], batch["passage_length"]
@@ -198,9 +196,11 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
             np.testing.assert_allclose(values["x"][0][t], rows.mean(0), atol=1e-12)
             np.testing.assert_allclose(values["x"][1][t], rows.var(0), atol=1e-12)
         assert alive.tolist() == [t < max(lengths) for t in range(7)]
+    update = jax.jit(population.update_population, static_argnums=2)
     moved = reader.population()
     for statistics in seen:
-        moved = population.update_population(moved, statistics, reader.sizes.momentum)
+        moved = update(moved, statistics, reader.sizes.momentum)
+    moved = jax.device_get(moved)
     a, b = (statistics["passage"].values["h"][0] for statistics in seen)
     means, _ = population.filled(moved["passage"])["h"]
     # Both batches have 6 words. Only the first one has a 7th, and none has more.
@@ -256,12 +256,12 @@ def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
         return weights @ softmax.answered(g, w, bias, answer)[0]
 
     found, wanted = (
-        jax.tree.leaves(jax.value_and_grad(f, (0, 1, 2))(*arrays))
+        jax.tree.leaves(jax.jit(jax.value_and_grad(f, (0, 1, 2)))(*arrays))
         for f in (ours, plain)
     )
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-15)
-    _, is_wrong = softmax.answered(g, w, bias, answer)
+    _, is_wrong = jax.jit(softmax.answered)(g, w, bias, answer)
     np.testing.assert_array_equal(is_wrong, (g @ w + bias).argmax(1) != answer)
 
 

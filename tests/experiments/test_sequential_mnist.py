@@ -7,6 +7,7 @@ import pytest
 from configs import sequential_mnist as configs
 from experiments import sequential_mnist
 from tests import oracle
+from tests.functional.programs import drawn
 
 
 def make(norm, **changes):
@@ -26,7 +27,7 @@ def images(rng, side=8, blank=0):
 def test_loss_is_that_of_the_papers_lstm_over_the_pixels(norm):
     rng = np.random.default_rng(0)
     exp = make(norm)
-    vars = exp.init(jax.random.key(1))
+    vars = drawn(jax.eval_shape(exp.init, jax.random.key(1)))
     batch = images(rng)
     loss, _ = jax.jit(exp.loss)(vars, batch, jax.random.key(0))
     p = jax.tree.map(lambda a: np.asarray(a, np.float64), dict(vars["params"]))
@@ -46,7 +47,13 @@ def test_loss_is_that_of_the_papers_lstm_over_the_pixels(norm):
 def test_gradients_are_finite_behind_a_blank_beginning(norm):
     """A state that stays exactly 0 would multiply them by 316 in every step."""
     exp = make(norm, **{"data.features": 400})
-    vars = exp.init(jax.random.key(0))
+    vars = jax.jit(exp.init)(jax.random.key(0))
     batch = images(np.random.default_rng(0), side=20, blank=15)
-    gradient = jax.grad(lambda v: exp.loss(v, batch, jax.random.key(0))[0])(vars)
+
+    @jax.jit
+    @jax.grad
+    def gradients(vars):
+        return exp.loss(vars, batch, jax.random.key(0))[0]
+
+    gradient = gradients(vars)
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradient))
