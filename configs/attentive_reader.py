@@ -113,7 +113,6 @@ SMOKE = {
 }
 EXPECTED = Expected(
     "valid/error",
-    "min",
     0.5,
     seconds=92,
     measured=(0.0, 0.278),

@@ -87,7 +87,6 @@ SMOKE = {
 # Between runs that have learned and those that still draw the mean image.
 EXPECTED = Expected(
     "test/bound",
-    "min",
     140.0,
     seconds=90,
     measured=(104.3, 120.6),

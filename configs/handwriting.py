@@ -75,7 +75,6 @@ SMOKE = {
 }
 EXPECTED = Expected(
     "valid/nll",
-    "min",
     -300.0,
     seconds=99,
     measured=(-445.9, -391.4),

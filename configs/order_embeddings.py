@@ -73,7 +73,6 @@ SMOKE = {
 }
 EXPECTED = Expected(
     "final/image_r1",
-    "max",
     24.0,
     seconds=26,
     measured=(26.7, 29.3),

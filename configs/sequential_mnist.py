@@ -56,7 +56,6 @@ SMOKE = {
 }
 EXPECTED = Expected(
     "valid/error",
-    "min",
     0.28,
     seconds=25,
     measured=(0.106, 0.2),

@@ -178,8 +178,7 @@ class Expected(NamedTuple):
 
     Attributes:
       metric: name of the number in results.json.
-      mode: min where the limit is the largest number allowed, max where the smallest.
-      limit: the limit.
+      limit: the largest number allowed; the smallest where large ones are better.
       seconds: time of the run on two idle cores.
       measured: lowest and highest number of the runs that set the limit.
       shuffled: the number of a run with shuffled data, outside of the limit.
@@ -187,21 +186,24 @@ class Expected(NamedTuple):
     """
 
     metric: str
-    mode: str
     limit: float
     seconds: int
     measured: tuple[float, float] | None = None
     shuffled: float | None = None
     quarter: float | None = None
 
-    def holds(self, value: float) -> bool:
-        """Return whether a number is within the limit; NaN is not."""
-        return value <= self.limit if self.mode == "min" else value >= self.limit
+    def holds(self, value: float, mode: str) -> bool:
+        """Return whether a number is within the limit; NaN is not.
 
-    @property
-    def words(self) -> str:
-        """The limit in words, such as "at most 0.1"."""
-        side = "at most" if self.mode == "min" else "at least"
+        Args:
+          value: the number.
+          mode: that of its `Metric`.
+        """
+        return value <= self.limit if mode == "min" else value >= self.limit
+
+    def words(self, mode: str) -> str:
+        """Return the limit of a metric of this mode in words, such as "at most 0.1"."""
+        side = "at most" if mode == "min" else "at least"
         return f"{side} {self.limit:g}"
 
 

@@ -14,7 +14,7 @@ from experiments import paper_results as paper
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
 from scripts.paper import ends, protocols, verdicts
-from scripts.paper.claims import CLAIMS, PILOT, PLAN, SEEDS
+from scripts.paper.claims import CLAIMS, METRICS, PILOT, PLAN, SEEDS
 from scripts.paper.records import Record, RecordedRun
 from scripts.paper.verdicts import Answer, Verdict
 
@@ -357,7 +357,8 @@ def defaults() -> str:
     for seconds, name, of in sorted(found):
         measured = "{:g} to {:g}".format(*of.measured) if of.measured else ""
         controls = ["" if x is None else f"{x:g}" for x in (of.shuffled, of.quarter)]
-        limit = f"`{of.metric}` {of.words}"
+        mode = METRICS[of.metric.rpartition("/")[2]].mode
+        limit = f"`{of.metric}` {of.words(mode)}"
         rows.append((f"`configs/{name}`", f"{seconds} s", limit, measured, *controls))
     head = ("config", "time", "expected", "measured", "shuffled", "quarter")
     return md.table(head, rows)
