@@ -11,7 +11,7 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 import argparse
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from unittest import mock
 
@@ -25,11 +25,18 @@ from ml_collections import ConfigDict
 from lnrepro.engine import config_file
 from lnrepro.engine.run import Run
 from lnrepro.engine.train_step import close, take
-from lnrepro.errors import RunError
+from lnrepro.errors import RunError, UserError
 from scripts import markdown as md
 from scripts.benches import cells, records
 from scripts.benches.accelerators import devices, environment, program
 
+# The most that the cells of "draw" may need, which --check checks: kernels of an H100,
+# cycles of a v5e. {device: {label: limit}} of the LSTM.
+CHECKED = ("lstm", "draw")
+LIMITS = {
+    "h100": {"ours LN": 1160, "ours plain": 790},
+    "v5e": {"ours LN": 6.6e6, "ours plain": 3.5e6},
+}
 COLUMNS = ("what", "kernels", "M cycles", "GB", "collectives")
 # A program's numbers: those of `program.count`, and the bytes of memory that it needs,
 # "bytes". The cycles of a GPU are 0.
@@ -56,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="chips that share the batches of --configs",
     )
+    add(
+        "--check",
+        action="store_true",
+        help="compile what has limits, and fail where one is passed",
+    )
     records.add_json_flag(parser)
 
 
@@ -67,12 +79,15 @@ def main(args: argparse.Namespace) -> int:
 
     Raises:
       UserError: the compilers are not installed, or a program cannot be read.
-      RunError: a program does not fit the device.
+      RunError: a limit is passed.
     """
     code = environment.run_with_compilers("scripts.bench", args.arguments)
     if code is not None:
         return code
     print(f"{args.device}, jax {jax.__version__}\n\n{md.head(COLUMNS)}")
+    if args.check:
+        check(args.device)
+        return 0
     details = {}
     for name in args.configs or ():
         details[name] = compile_config(args.device, name, args.devices)
@@ -87,13 +102,18 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def compile_cells(device: str, cell: str, shape: str) -> dict[str, Report]:
-    """Compile the gradients of a cell at a shape of `cells.SHAPES`, and print rows."""
+def compile_cells(
+    device: str, cell: str, shape: str, labels: Collection[str] = ()
+) -> dict[str, Report]:
+    """Compile the gradients of a cell at a shape of `cells.SHAPES`, and print rows.
+
+    Without `labels` all functions are compiled.
+    """
     where = jax.sharding.SingleDeviceSharding(devices.described(device)[0])
     found = {}
     for label, measured in cells.implementations(cell, cells.SHAPES[shape]).items():
         # Functions in torch are not compiled here.
-        if measured.function:
+        if measured.function and (label in labels or not labels):
             function = jax.jit(measured.function, in_shardings=where)
             name = f"{cell}, {shape}, {label}"
             found[label] = _compile(device, name, function, measured.arguments)
@@ -177,3 +197,22 @@ def _compile(
     ]
     print(md.row(cells), flush=True)
     return {**total, "bytes": needed}
+
+
+def check(device: str) -> None:
+    """Compile what has limits.
+
+    Raises:
+      UserError: there are no limits of this device.
+      RunError: a limit is passed.
+    """
+    if device not in LIMITS:
+        raise UserError(f"--check: there are limits of {', '.join(LIMITS)} only")
+    found, passed = compile_cells(device, *CHECKED, LIMITS[device]), []
+    for label, limit in LIMITS[device].items():
+        number = found[label]["cycles"] or found[label]["kernels"]
+        if number > limit:
+            passed.append(f"{label}: {number:,} > {limit:,}")
+    if passed:
+        raise RunError(f"limits of {device} are passed: {'; '.join(passed)}")
+    print(f"{device}: {len(LIMITS[device])} limits hold")
