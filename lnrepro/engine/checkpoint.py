@@ -102,7 +102,7 @@ class Store:
         self.folder, self._writing = folder, writing
         self._managers = {}
         # The step of the best checkpoint that the newest one in last/ names.
-        self._named: int | None = None
+        self._named: float | None = None
         orbax_workarounds.install()
 
     def _manager(self, name):
