@@ -87,7 +87,8 @@ class Norm:
     """
 
     size: int = 0
-    epsilon: float | None = None
+    # A number or a traced one.
+    epsilon: Any = None
     groups: Groups = (1,)
     is_product: bool = True
     names: tuple[str, ...] = ()
