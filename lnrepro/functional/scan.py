@@ -193,7 +193,7 @@ def _plain_scan(plan, weights, params, carry, x, context):
         return plan.output(after)
 
     with platform.tracing_in(plan.context):
-        last, outputs, aux, _ = _forward(
+        last, outputs, aux = _forward(
             plan, weights, params, carry, x, context, keep_output
         )
     return ScanResult(last, outputs, aux)
@@ -212,8 +212,7 @@ def _forward(plan, weights, params, carry, x, context, keep):
       keep: (carry before, carry after, {name: product}) -> what is stacked of a step.
 
     Returns:
-      (last carry, what was kept [T, ...], aux [T, ...], {name: product [T, ...]} of
-      those that were computed before the loop).
+      (last carry, what was kept [T, ...], aux [T, ...]).
     """
     # What JAX differentiates needs a product with a derivative rule.
     compute = None
@@ -221,36 +220,18 @@ def _forward(plan, weights, params, carry, x, context, keep):
         compute = products.plain_product
 
     def one_step(carry, inputs):
-        x, context, known = inputs
-        record = NamedProducts(weights, known, compute)
+        x, context = inputs
+        record = NamedProducts(weights, compute=compute)
         new, aux = plan.step(record.dot, params, carry, x, context)
         return new, (keep(carry, new, record.computed), aux)
 
-    def one_chunk(carry, inputs):
-        x, context = inputs
-        known = {} if plan.form.in_place else _products_of_x(plan, weights, x)
-        last, (kept, aux) = plan.form.loop(
-            one_step,
-            carry,
-            (x, context, known),
-            reverse=plan.reverse,
-            unroll=plan.options.unroll,
-        )
-        return last, (kept, aux, _narrow(weights, known))
-
-    last, (kept, aux, known) = loops.over_chunks(
+    one_chunk = functools.partial(
+        plan.form.loop, one_step, reverse=plan.reverse, unroll=plan.options.unroll
+    )
+    last, (kept, aux) = loops.over_chunks(
         one_chunk, carry, (x, context), plan.forward_chunk, plan.reverse
     )
-    return last, kept, aux, known
-
-
-def _products_of_x(plan, weights, x):
-    """The products of x of all steps, one large product for each weight."""
-    leaves = jax.tree.leaves(x)
-    return {
-        name: products.wide_product(leaves[leaf], weights[name])
-        for name, leaf in plan.reads.x.items()
-    }
+    return last, kept, aux
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -273,10 +254,9 @@ def _lean_forward(plan, weights, params, carry, x, context):
         return before, _to_be_kept(plan, computed)
 
     with platform.tracing_in(plan.context):
-        last, (before, kept), aux, known = _forward(
+        last, (before, kept), aux = _forward(
             plan, weights, params, carry, x, context, keep
         )
-        kept |= _to_be_kept(plan, known)
         # The outputs are derived from the carries, which are kept anyway. A second
         # stack would cost as much memory again.
         outputs = _outputs_after(plan, before, last)
@@ -289,11 +269,6 @@ def _clone(a):
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
         return jax.random.clone(a)
     return a
-
-
-def _narrow(weights, known):
-    """Products in the dtypes of their weights, as the backward pass reads them."""
-    return {name: a.astype(weights[name].dtype) for name, a in known.items()}
 
 
 def _to_be_kept(plan, computed):
@@ -368,9 +343,7 @@ _lean_scan.defvjp(_lean_forward, _lean_backward)
 
 def _complete(plan, weights, params, x, context, before, known):
     """Compute what was not kept of a chunk, by large products over all its steps."""
-    if plan.options.save != "products":
-        known = known | _narrow(weights, _products_of_x(plan, weights, x))
-    if plan.options.save != "carries":
+    if plan.options.save == "products":
         return known
 
     def other_products(carry, x, context, known):
