@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import Cell, Params
 from lnrepro.functional.norms import layer_norm
+from lnrepro.functional.unroll import step, unroll
 
 Activation = Callable[[jax.Array], jax.Array]
 DTypeLike = jax.typing.DTypeLike
@@ -192,24 +193,84 @@ def refuse_batch_norm(name: str, cell: Cell) -> None:
         )
 
 
-def refuse_mask_of_sequence(
-    name: str, cell: Cell, key: jax.Array | None, x: jax.Array
-) -> None:
-    """Raise ValueError where one step would draw what lasts for a sequence.
+def run_step(
+    module: Any, prepared: tuple, carry: Any, mask: Any, reset: Any, memory: Any
+) -> tuple[Any, jax.Array]:
+    """Take one step of a module.
 
     Args:
-      name: name of the module.
-      cell: its cell.
-      key: random key of the step, or None.
-      x: [..., D], inputs of the step.
+      module: the module of the parameters.
+      prepared: what its `_prepare` has returned.
+      carry, mask, reset, memory: as for `functional.step`.
+
+    Returns:
+      (carry, y).
+
+    Raises:
+      ValueError: the step would draw noise that lasts for a sequence.
     """
+    cell, params, x, key = prepared
     # eval_shape tells whether there is such noise without drawing it.
     if key is not None and jax.tree.leaves(jax.eval_shape(cell.sample, key, x)):
         raise ValueError(
-            f"{name}: variational dropout has one mask for a whole sequence, which one "
-            "step cannot keep; run the module over the sequence, or use "
-            "lnrepro.functional.step(noise=...)"
+            f"{type(module).__name__}: variational dropout has one mask for a whole "
+            "sequence, which one step cannot keep; run the module over the sequence, "
+            "or use lnrepro.functional.step(noise=...)"
         )
+    return step(
+        cell,
+        params,
+        carry,
+        x,
+        mask=mask,
+        reset=reset,
+        key=key,
+        memory=memory,
+        dtype=module.dtype,
+    )
+
+
+def run_sequence(
+    module: Any,
+    prepared: tuple,
+    *,
+    return_carry: bool | None,
+    time_major: bool | None,
+    reverse: bool | None,
+    keep_order: bool | None,
+    **arrays: Any,
+) -> Any:
+    """Run a module over a sequence.
+
+    Args:
+      module: the module.
+      prepared: what `_prepare` of the module of the parameters has returned.
+      return_carry, time_major, reverse, keep_order: None takes the module's attribute.
+      **arrays: other arguments of `functional.unroll`.
+
+    Returns:
+      y, or (carry, y) with return_carry.
+    """
+
+    def option(name, given):
+        return getattr(module, name) if given is None else given
+
+    cell, params, x, key = prepared
+    result = unroll(
+        cell,
+        params,
+        x,
+        time_major=option("time_major", time_major),
+        reverse=option("reverse", reverse),
+        keep_order=option("keep_order", keep_order),
+        key=key,
+        dtype=module.parameter_module.dtype,
+        options=module.options,
+        **arrays,
+    )
+    if option("return_carry", return_carry):
+        return result.carry, result.outputs
+    return result.outputs
 
 
 def no_cell(name: str) -> TypeError:

@@ -14,7 +14,7 @@ from lnrepro.functional.arrays import gather_from, vary_alike, wide_tree
 from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
 from lnrepro.functional.fast import kernels, tuning
 from lnrepro.functional.fast import platform as traced_for
-from lnrepro.functional.scan import scan
+from lnrepro.functional.scan import identity, scan
 from lnrepro.functional.scan_options import ScanOptions
 
 
@@ -160,14 +160,11 @@ def unroll(
         if noise is None:
             noise = cell.sample(noise_key, first)
     own_carry = wide_tree(cell.initial_carry(params, first))
-    carry = own_carry
+    carry, returned = own_carry, identity
     if initial_carry is not None:
-        carry = given = checks.carry_like("unroll", own_carry, initial_carry)
-        if mask is not None:
-            reads, returns = sequences.use_of_first_carry(
-                mask, resets, direction.from_end
-            )
-            carry = sequences.where(reads, given, own_carry)
+        carry, returned = _first_carry(
+            "unroll", own_carry, initial_carry, mask, resets, direction.from_end
+        )
 
     numbers = direction.of_steps(jnp.arange(steps))
     given_statistics = sequences.statistics_of_steps(cell, statistics, numbers)
@@ -188,10 +185,6 @@ def unroll(
         options=options,
     )
 
-    last = result.carry
-    if initial_carry is not None and mask is not None:
-        last = sequences.where(returns, given, last)
-
     # The outputs, in the order and the layout that were asked for.
     outputs = direction.outputs(sequences.without_padding(result.outputs, mask))
     if not time_major:
@@ -201,7 +194,7 @@ def unroll(
     if cell.sites and statistics is None:
         used = BatchStatistics(result.aux, sequences.steps_with_a_row(mask, steps))
         used = direction.of_steps(used)
-    return Unrolled(last, outputs, used)
+    return Unrolled(returned(result.carry), outputs, used)
 
 
 def step(
@@ -260,18 +253,14 @@ def step(
         noise = cell.sample(noise_key, x)
     # The parts of `unroll` in the same order, without the time axis.
     own_carry = wide_tree(cell.initial_carry(params, x))
-    carry = given = checks.carry_like("step", own_carry, carry)
-    if mask is not None:
-        # With a time axis of one step.
-        flags = jax.tree.map(lambda a: a[None], (mask, reset))
-        reads, returns = sequences.use_of_first_carry(*flags)
-        carry = sequences.where(reads, given, own_carry)
+    # With a time axis of one step.
+    flags = jax.tree.map(lambda a: a[None], (mask, reset))
+    carry, returned = _first_carry("step", own_carry, carry, *flags)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
     dot = products.named_dot(weights)
     carry, _ = _guarded_step(cell, dot, inputs, carry, x, (context, reset))
-    if mask is not None:
-        carry = sequences.where(returns, given, carry)
+    carry = returned(carry)
     return carry, sequences.without_padding(_output(cell, x.dtype, carry), mask)
 
 
@@ -288,6 +277,20 @@ def _start(function, cell, params, x, dtype):
     checks.features(function, cell, weights, x)
     x, weights = products.in_one_dtype(x, weights, dtype)
     return x, weights, wide_tree(jax.tree.map(gather_from, step_params))
+
+
+def _first_carry(function, own_carry, given, mask, resets, from_end=False):
+    """The carry before the first step, and a function of the one after the last.
+
+    Where all steps of a row are padding, the carry that was given is returned, and the
+    steps do not read it.
+    """
+    given = checks.carry_like(function, own_carry, given)
+    if mask is None:
+        return given, identity
+    reads, returns = sequences.use_of_first_carry(mask, resets, from_end)
+    carry = sequences.where(reads, given, own_carry)
+    return carry, functools.partial(sequences.where, returns, given)
 
 
 def _output(cell, dtype, carry):

@@ -27,7 +27,7 @@ from lnrepro.flax_modules import (
     map_with_axes,
     own_params,
     refuse_batch_norm,
-    refuse_mask_of_sequence,
+    run_step,
     shapes_of,
 )
 from lnrepro.functional.arrays import wide_tree
@@ -145,19 +145,8 @@ class CellParameters(nn.Module):
     @nn.nowrap
     def _step(self, carry, inputs, deterministic, mask, reset, memory):
         """Take one step: (carry, y)."""
-        cell, params, x, key = self._prepare(inputs, deterministic)
-        refuse_mask_of_sequence(type(self).__name__, cell, key, x)
-        return functional.step(
-            cell,
-            params,
-            carry,
-            x,
-            mask=mask,
-            reset=reset,
-            key=key,
-            memory=memory,
-            dtype=self.dtype,
-        )
+        prepared = self._prepare(inputs, deterministic)
+        return run_step(self, prepared, carry, mask, reset, memory)
 
 
 class CellModule(CellParameters, nn.RNNCellBase):

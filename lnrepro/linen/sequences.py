@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.flax_modules import no_cell
+from lnrepro.flax_modules import no_cell, run_sequence
 from lnrepro.functional.cells.base import Carry
 from lnrepro.linen.cells import (
     CellModule,
@@ -94,27 +94,19 @@ class SequenceModule(nn.Module):
         del init_key
         if misplaced:
             raise no_cell(type(self).__name__)
-        owner = self.parameter_module
-        cell, params, x, key = owner._prepare(inputs, deterministic)
-        result = functional.unroll(
-            cell,
-            params,
-            x,
+        return run_sequence(
+            self,
+            self.parameter_module._prepare(inputs, deterministic),
+            return_carry=return_carry,
+            time_major=time_major,
+            reverse=reverse,
+            keep_order=keep_order,
             initial_carry=initial_carry,
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
-            reverse=self.reverse if reverse is None else reverse,
-            keep_order=self.keep_order if keep_order is None else keep_order,
-            time_major=self.time_major if time_major is None else time_major,
-            key=key,
             memory=memory,
-            dtype=owner.dtype,
-            options=self.options,
         )
-        if self.return_carry if return_carry is None else return_carry:
-            return result.carry, result.outputs
-        return result.outputs
 
     @nn.compact
     def step(

@@ -27,7 +27,7 @@ from lnrepro.flax_modules import (
     map_with_axes,
     own_params,
     refuse_batch_norm,
-    refuse_mask_of_sequence,
+    run_step,
 )
 from lnrepro.functional.arrays import wide_tree
 from lnrepro.functional.cells.base import Carry, Initializer
@@ -137,21 +137,9 @@ class CellParameters(nnx.Module):
 
     def _step(self, carry, inputs, deterministic, rngs, mask, reset, memory):
         """Take one step: (carry, y)."""
-        cell, params, x, key = self._prepare(inputs, deterministic, rngs)
-        refuse_mask_of_sequence(type(self).__name__, cell, key, x)
+        prepared = self._prepare(inputs, deterministic, rngs)
         # They may hold variables, such as a learned carry.
-        carry, mask, reset, memory = arrays((carry, mask, reset, memory))
-        return functional.step(
-            cell,
-            params,
-            carry,
-            x,
-            mask=mask,
-            reset=reset,
-            key=key,
-            memory=memory,
-            dtype=self.dtype,
-        )
+        return run_step(self, prepared, *arrays((carry, mask, reset, memory)))
 
     def set_view(self, deterministic: bool | None = None):
         """Set the attribute that `nnx.view` was given.

@@ -12,7 +12,7 @@ import jax
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.flax_modules import no_cell
+from lnrepro.flax_modules import no_cell, run_sequence
 from lnrepro.functional.cells.base import Carry
 from lnrepro.nnx.cells import (
     CellModule,
@@ -95,27 +95,19 @@ class SequenceModule(nnx.Module):
         """
         if misplaced:
             raise no_cell(type(self).__name__)
-        owner = self.parameter_module
-        cell, params, x, key = owner._prepare(inputs, deterministic, rngs)
-        result = functional.unroll(
-            cell,
-            params,
-            x,
+        return run_sequence(
+            self,
+            self.parameter_module._prepare(inputs, deterministic, rngs),
+            return_carry=return_carry,
+            time_major=time_major,
+            reverse=reverse,
+            keep_order=keep_order,
             initial_carry=arrays(initial_carry),
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
-            reverse=self.reverse if reverse is None else reverse,
-            keep_order=self.keep_order if keep_order is None else keep_order,
-            time_major=self.time_major if time_major is None else time_major,
-            key=key,
             memory=arrays(memory),
-            dtype=owner.dtype,
-            options=self.options,
         )
-        if self.return_carry if return_carry is None else return_carry:
-            return result.carry, result.outputs
-        return result.outputs
 
     def step(
         self,

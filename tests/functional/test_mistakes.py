@@ -240,14 +240,6 @@ def test_a_step_with_a_wrong_result_is_named(change, says):
         unroll(cell, params, X)
 
 
-def test_a_cell_with_a_method_that_nothing_calls_is_named():
-    with refused("Projecting.project", "step", error=TypeError):
-
-        class Projecting(SimpleCell):
-            def project(self, dot, params, x):
-                return dot("w_x", x)
-
-
 def test_dropout_of_h_asks_for_the_names_of_the_recurrent_weights():
     class Renamed(SimpleCell):
         def prepare(self, params):

@@ -69,19 +69,6 @@ class Cell:
     features: int
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h",)
 
-    def __init_subclass__(cls, **kwargs: Any):
-        """Refuse a method that nothing would call.
-
-        Raises:
-          TypeError: the class defines `project`.
-        """
-        super().__init_subclass__(**kwargs)
-        if "project" in vars(cls):
-            raise TypeError(
-                f"{cls.__name__}.project would be ignored; `step` gets x itself, as in "
-                "dot('w_x', x)"
-            )
-
     def init(
         self,
         key: jax.Array,
