@@ -9,7 +9,8 @@ def covering(*axes, strength=2, mark=pytest.mark.slow):
     """All combinations of the values of some axes, of which few run by default.
 
     By default run so many that every `strength` values of different axes meet in one
-    of them. The others are marked.
+    of them, and each value in about as many as the others of its axis. The others are
+    marked.
 
     Args:
       axes: the values of each option.
@@ -30,10 +31,15 @@ def covering(*axes, strength=2, mark=pytest.mark.slow):
         return {tuple((place, case[place]) for place in chosen) for chosen in places}
 
     missing, chosen = set().union(*map(meetings, cases)), []
+
+    def worth(case):
+        """How many meetings a case brings, and how rare its values are so far."""
+        seen = sum(a == b for one in chosen for a, b in zip(case, one, strict=True))
+        return len(meetings(case) & missing), -seen
+
     while missing:
-        # The first of those that bring most.
-        best = max(cases, key=lambda case: len(meetings(case) & missing))
-        chosen.append(best)
-        missing -= meetings(best)
+        # The first of the best.
+        chosen.append(max(cases, key=worth))
+        missing -= meetings(chosen[-1])
     others = [pytest.param(*case, marks=mark) for case in cases if case not in chosen]
     return [pytest.param(*case) for case in chosen] + others

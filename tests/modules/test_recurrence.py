@@ -93,12 +93,11 @@ def test_values_and_gradients_equal_functional(package, kind, norm):
     same(*both(layer.params, X))
 
 
-@pytest.mark.parametrize(
-    ("package", "kind", "arguments"), covering(PACKAGES, KINDS, ARGUMENTS, strength=1)
-)
+@each_package
+@pytest.mark.parametrize(("kind", "arguments"), covering(KINDS, ARGUMENTS, strength=1))
 def test_three_ways_to_run_a_cell(package, kind, arguments):
     """The short form, RNN of a cell module, and RNN of a functional cell."""
-    package, (name, cell_name, cell_class) = PACKAGES[package], KINDS[kind]
+    name, cell_name, cell_class = KINDS[kind]
     cell = cell_class(H)
     x = X.swapaxes(0, 1) if arguments == "time_major" else X
     layers = [
