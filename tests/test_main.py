@@ -181,7 +181,7 @@ def assert_mistake(command, tmp_path, named, *flags):
     assert not (tmp_path / "run/checkpoints").exists()
 
 
-def test_a_mistake_that_the_first_step_shows_can_be_mended(command, tmp_path):
+def test_a_mistake_in_a_name_can_be_mended(command, tmp_path):
     flags = SMOKE, f"--workdir={tmp_path}", "--config.steps=1"
     flags += ("--config.evals.valid=never", "--config.best.metric=None")
     code, _, err = command(*flags, "--config.curves=(('a',('train/los',),'log'),)")

@@ -98,7 +98,8 @@ class Eval(NamedTuple):
       run: (vars) -> Evaluation.
       metrics: {name of a scalar: Metric}, or a function that returns them and may open
         the data. It raises UserError where the evaluation cannot run, so that a wrong
-        name in the config is refused before training. None: they are not known before.
+        name in the config is refused before training. None: they are not known before,
+        and a config cannot name them.
     """
 
     run: Callable[[Vars], Evaluation]
@@ -119,8 +120,7 @@ class Experiment(NamedTuple):
       batches: (start_step) -> training batches from that step on. Batch k depends on
         (config.seed, k) alone.
       evals: {name: Eval}, those that `config.evals` may name.
-      metrics: {name: Metric} of "loss" and of the metrics that `loss` returns; None:
-        they are not known before the first step.
+      metrics: {name: Metric} of what `loss` returns, and of "loss".
       check: checks what evaluations will read, such as files that the config names. It
         is called before anything is written, and raises UserError.
     """
@@ -129,7 +129,7 @@ class Experiment(NamedTuple):
     loss: Callable[[Vars, Batch, jax.Array], tuple[jax.Array, tuple[Vars, Scalars]]]
     batches: Callable[[int], Iterator[Batch]]
     evals: Mapping[str, Eval] = {}
-    metrics: Metrics | None = None
+    metrics: Mapping[str, Metric] = {}
     check: Callable[[], None] | None = None
 
 
@@ -337,7 +337,7 @@ def schedules(config: ConfigDict) -> Schedules:
 
 
 def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
-    """Return {"train/NAME" or "EVALUATION/NAME": Metric}, as far as these are known.
+    """Return {"train/NAME" or "EVALUATION/NAME": Metric} of the numbers of a run.
 
     Raises:
       UserError: there is no evaluation of a name in `config.evals`, or it cannot run.
@@ -347,7 +347,8 @@ def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
         if schedule != "never":
             check_measured("config.evals", name, list(exp.evals))
             metrics[name] = exp.evals[name].metrics
-    known = {}
+    # Every experiment has a loss.
+    known = {"train/loss": Metric()}
     for evaluation, own in metrics.items():
         try:
             found: Any = own() if callable(own) else own
@@ -359,7 +360,7 @@ def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
 
 
 def check_names(config: ConfigDict, known: Mapping[str, Metric]) -> None:
-    """Check what `best` and `curves` say about numbers, as far as these are known.
+    """Check what `best` and `curves` say about numbers.
 
     A mistake would be noticed after hours.
 
@@ -368,15 +369,13 @@ def check_names(config: ConfigDict, known: Mapping[str, Metric]) -> None:
       known: see `known_metrics`.
 
     Raises:
-      UserError: a number is not measured, or `best.mode` is not that of the number.
+      UserError: there is no such number, or `best.mode` is not that of the number.
     """
     best = config.best
     named = [("config.curves", name) for name in names_in(config.curves)]
     named += [("config.best.metric", best.metric)] if best.metric else []
-    with_names = {name.partition("/")[0] for name in known}
-    without = {"train", *config.evals} - with_names
     for field, name in named:
-        if name.partition("/")[0] not in without:
+        if config.evals.get(name.partition("/")[0]) != "never":
             check_measured(field, name, list(known))
     right = known.get(best.metric, Metric(mode=best.mode)).mode
     if best.mode != right:
@@ -389,14 +388,14 @@ def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
     Args:
       field: the field of the config.
       metric: what it names.
-      measured: what there is.
+      measured: what the experiment declares.
     """
     if metric not in measured:
         near = difflib.get_close_matches(metric, measured, 1)
         hint = (
             f"did you mean {near[0]}?" if near else f"there are {', '.join(measured)}"
         )
-        raise UserError(f"{field} names {metric!r}, which is not measured; {hint}")
+        raise UserError(f"{field} names {metric!r}, which the experiment lacks; {hint}")
 
 
 def names_in(curves: Any) -> list[str]:

@@ -39,7 +39,6 @@ from lnrepro.engine import (
 )
 from lnrepro.engine.artifacts import Results
 from lnrepro.engine.checkpoint import Checkpoint, Notes, Store
-from lnrepro.engine.experiment import Metric
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.output import Output
 from lnrepro.engine.run import Run
@@ -296,8 +295,6 @@ class Trainer:
                 with provenance.watched_kernels() as seen:
                     self._state, metrics = compiled(self._state, batch)
                 self._output.compiled(self._step + n, seen)
-                measured = {f"train/{name}": Metric() for name in metrics}
-                experiment.check_names(run.config, {**run.metrics, **measured})
                 is_first = False
             else:
                 self._state, metrics = compiled(self._state, batch)
@@ -379,14 +376,10 @@ class Trainer:
         Args:
           found: the numbers.
           names: the evaluations that gave them.
-
-        Raises:
-          UserError: the number of this name is not measured.
         """
         metric = self._run.config.best.metric
         if not metric or metric.partition("/")[0] not in names:
             return False
-        experiment.check_measured("config.best.metric", metric, list(found))
         if self._best is None:
             return True
         if self._run.config.best.mode == "min":

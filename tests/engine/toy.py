@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from lnrepro.config import variants
 from lnrepro.engine import evaluation
 from lnrepro.engine.checkpoint import Checkpoint, Store
-from lnrepro.engine.experiment import Eval, Evaluation, Experiment
+from lnrepro.engine.experiment import Eval, Evaluation, Experiment, Metric
 from lnrepro.engine.run import Run
 from lnrepro.fields import Field
 
@@ -89,7 +89,11 @@ def make(config: ConfigDict) -> Experiment:
         ]
         return Evaluation(mean(vars, batches))
 
-    evals = {"test": Eval(test), "picture": Eval(picture)}
+    evals = {
+        # A test keeps the checkpoint with the largest error.
+        "test": Eval(test, {"error": Metric("m", config.best.mode)}),
+        "picture": Eval(picture, {"sum": Metric()}),
+    }
     return Experiment(init, loss, batches, evals)
 
 
@@ -114,7 +118,9 @@ def change(monkeypatch, **functions: Callable) -> None:
         new: dict = {"evals": exp.evals}
         if "evaluate" in functions:
             new["evals"] = {
-                name: Eval(partial(_evaluate, functions["evaluate"], own.run, name))
+                name: own._replace(
+                    run=partial(_evaluate, functions["evaluate"], own.run, name)
+                )
                 for name, own in exp.evals.items()
             }
         for name in functions.keys() - {"evaluate"}:
