@@ -140,7 +140,7 @@ def test_a_run_goes_on_with_other_devices(home):
         # The tests have four devices.
         ("take 64", "--config.batch_size=63"),
         ("'digits'?", "--config.data.name=digts"),
-        ("config.data.features=64", "--config.data.features=63"),
+        ("but digits has 64; None takes", "--config.data.features=63"),
         ("gs://bucket/sets", "--config.data.dir=gs://bucket/sets"),
         ("--config", SMOKE),
         ("--workdir", "--workdir=x"),
