@@ -28,8 +28,10 @@ def test_logits_keep_what_the_norm_promises():
     for norm in FIELDS["norm"].allowed:
         c = config(**{"norm": norm, "layer_norm.eps": 0.0, "batch_norm.eps": 0.0})
         net = ConvNet(c)
-        vars = net.init(jax.random.key(0), images(), False)
+        init = jax.jit(net.init, static_argnums=2)
+        vars = init(jax.random.key(0), images(), False)
 
+        @jax.jit
         def logits(kernel, x, vars=vars, net=net):
             params = {
                 **vars["params"],

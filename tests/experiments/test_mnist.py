@@ -36,8 +36,8 @@ def test_loss_is_the_papers_net(norm):
     exp = mnist.make(config)
     rng = np.random.default_rng(0)
     vars = jax.tree.map(
-        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32),
-        exp.init(jax.random.key(1)),
+        lambda x: np.asarray(x) + 0.1 * rng.normal(size=x.shape).astype(np.float32),
+        jax.jit(exp.init)(jax.random.key(1)),
     )
     batch = {
         "image": rng.integers(0, 256, (4, 28, 28), np.uint8),

@@ -130,13 +130,19 @@ def test_order_violations_are_the_naive_ones_with_gradients(x64):
     def naive(s, im):
         return jnp.sum(jnp.maximum(s[:, None] - im[None], 0) ** 2, -1)
 
-    found, back = jax.vjp(ranking.order_violations, captions, images)
-    wanted, naive_back = jax.vjp(naive, captions, images)
+    @jax.jit
+    def of_all(captions, images):
+        found, back = jax.vjp(ranking.order_violations, captions, images)
+        wanted, naive_back = jax.vjp(naive, captions, images)
+        # Those of the CPU and of the other platforms.
+        others = ranking._gradients(captions, images, weights)
+        return (found, back(weights), others), wanted, naive_back(weights)
+
+    (found, *both), wanted, gradients = of_all(captions, images)
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
-    # Those of the CPU and of the other platforms.
-    for gradients in (back(weights), ranking._gradients(captions, images, weights)):
-        for ours, theirs in zip(gradients, naive_back(weights), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    for ours in both:
+        for a, b in zip(ours, gradients, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 def test_loss_and_its_gradient_hold_less_than_one_array_of_all_differences():

@@ -97,7 +97,7 @@ def test_chunked_cross_entropy_is_the_whole_one_with_gradients(x64):
             )
         )
 
-    wanted = jax.value_and_grad(whole, (0, 1, 2))(h, w, bias)
+    wanted = jax.jit(jax.value_and_grad(whole, (0, 1, 2)))(h, w, bias)
     # What is not valid may be anything.
     h = np.where(valid[..., None], h, np.nan)
     for rows in (4, 50):  # 4 leaves a part chunk, 50 is more than there is
