@@ -17,7 +17,7 @@ def wide_dtype(dtype: jax.typing.DTypeLike) -> Any:
     return jnp.dtype(dtype)
 
 
-def wide(a: Any) -> jax.Array:
+def at_least_f32(a: Any) -> jax.Array:
     """Return a in float32 at least, for statistics and gates, if it is floating point.
 
     A count or a flag, as the carry of a user's cell may have, keeps its dtype.
@@ -28,9 +28,9 @@ def wide(a: Any) -> jax.Array:
     return a.astype(wide_dtype(a.dtype))
 
 
-def wide_tree(tree: Any) -> Any:
+def tree_at_least_f32(tree: Any) -> Any:
     """Return a pytree with its floating-point arrays in float32 at least."""
-    return jax.tree.map(wide, tree)
+    return jax.tree.map(at_least_f32, tree)
 
 
 def floating(tree: Any) -> Any:
@@ -95,7 +95,7 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
     return jnp.broadcast_to(zeros, (*x.shape[:-1], features))
 
 
-def vary_alike(params: Any, tree: Any) -> Any:
+def unify_manual_axes(params: Any, tree: Any) -> Any:
     """Inside shard_map, make all arrays vary over the same axes.
 
     They are the axes over which the inputs or a parameter vary. The carry of the loop

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.arrays import row, wide
+from lnrepro.functional.arrays import at_least_f32, row
 from lnrepro.functional.fields import not_negative
 
 
@@ -58,7 +58,7 @@ def layer_norm(
     """
     x = _with_features("layer_norm", x, epsilon)
     # Eq. 3: the mean and the variance run over the units of one case.
-    centred = wide(x) - jnp.mean(wide(x), -1, keepdims=True)
+    centred = at_least_f32(x) - jnp.mean(at_least_f32(x), -1, keepdims=True)
     var = jnp.mean(jnp.square(centred), -1, keepdims=True)
     # rsqrt(var + epsilon) has a finite gradient where var is 0. sqrt(var) + epsilon has
     # none there, and W_h h is 0 at the first step of a recurrent network.
@@ -98,8 +98,8 @@ def rms_norm(
     """
     x = _with_features("rms_norm", x, epsilon)
     # The mean of x is not subtracted.
-    mean_square = jnp.mean(jnp.square(wide(x)), -1, keepdims=True)
-    y = wide(x) * jax.lax.rsqrt(mean_square + epsilon)
+    mean_square = jnp.mean(jnp.square(at_least_f32(x)), -1, keepdims=True)
+    y = at_least_f32(x) * jax.lax.rsqrt(mean_square + epsilon)
     return _scaled("rms_norm", y, gain, None).astype(x.dtype)
 
 
@@ -145,7 +145,7 @@ def batch_norm(
     (Array([-1.,  1.], dtype=float32), Array([2.], dtype=float32))
     """
     x = _with_features("batch_norm", x, epsilon)
-    values = wide(x)
+    values = at_least_f32(x)
     if mean is None and var is None:
         # Training: the statistics are those of the rows of this batch.
         mean, var = _row_statistics(values, mask, unbiased)
@@ -206,7 +206,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
            [8.]], dtype=float32)
     """
     v = _kernel("weight_norm", "v", v)
-    direction = wide(v)
+    direction = at_least_f32(v)
     g = _checked_row("weight_norm", "g", g, direction)
     square = _square_of_columns(direction)
     # A zero norm is replaced by 1, so that neither the kernel nor its gradient is NaN.
@@ -233,7 +233,7 @@ def weight_norm_preserving(w: jax.Array) -> tuple[jax.Array, jax.Array]:
     Array([5.], dtype=float32)
     """
     w = _kernel("weight_norm_preserving", "w", w)
-    length = jnp.sqrt(_square_of_columns(wide(w))).reshape(-1)
+    length = jnp.sqrt(_square_of_columns(at_least_f32(w))).reshape(-1)
     return w, length.astype(w.dtype)
 
 

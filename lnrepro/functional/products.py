@@ -14,7 +14,7 @@ import jax.core
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
-from lnrepro.functional.arrays import gather_from, wide, wide_dtype
+from lnrepro.functional.arrays import at_least_f32, gather_from, wide_dtype
 from lnrepro.functional.fast import platform
 
 Dot = Callable[[str, jax.Array], jax.Array]
@@ -78,12 +78,12 @@ class NamedProducts:
         self.inputs[name] = v
         # Products of x are known: they were computed for many steps at once.
         if name in self.known:
-            return wide(self.known[name])
+            return at_least_f32(self.known[name])
         weight = self.weights[name]
         if self.compute is None:
             product = wide_product(v, weight)
         else:
-            product = wide(self.compute(name, v, weight))
+            product = at_least_f32(self.compute(name, v, weight))
         # A product that is kept takes no more memory than its weight's dtype asks for.
         self.computed[name] = product.astype(weight.dtype)
         return product
@@ -255,7 +255,9 @@ def _wide_product(v, weight):
 
 @_wide_product.defjvp
 def _(primals, tangents):
-    return _wide_product(*primals), wide(jax.jvp(multiply, primals, tangents)[1])
+    return _wide_product(*primals), at_least_f32(
+        jax.jvp(multiply, primals, tangents)[1]
+    )
 
 
 def in_one_dtype(

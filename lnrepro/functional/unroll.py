@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional import checks, norms, products, sequences
-from lnrepro.functional.arrays import gather_from, vary_alike, wide_tree
+from lnrepro.functional import arguments, norms, products, sequences
+from lnrepro.functional.arrays import gather_from, tree_at_least_f32, unify_manual_axes
 from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
 from lnrepro.functional.fast import kernels, tuning
 from lnrepro.functional.fast import platform as traced_for
@@ -159,7 +159,7 @@ def unroll(
         keys = jax.random.split(steps_key, steps)
         if noise is None:
             noise = cell.sample(noise_key, first)
-    own_carry = wide_tree(cell.initial_carry(params, first))
+    own_carry = tree_at_least_f32(cell.initial_carry(params, first))
     carry, returned = own_carry, identity
     if initial_carry is not None:
         carry, returned = _first_carry(
@@ -169,7 +169,7 @@ def unroll(
     numbers = direction.of_steps(jnp.arange(steps))
     given_statistics = sequences.statistics_of_steps(cell, statistics, numbers)
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
-    x, weights, inputs, carry, given_statistics = vary_alike(
+    x, weights, inputs, carry, given_statistics = unify_manual_axes(
         params, (x, weights, inputs, carry, given_statistics)
     )
     context = StepContext(mask=mask, key=keys, statistics=given_statistics)
@@ -252,7 +252,7 @@ def step(
         key, noise_key = jax.random.split(key)
         noise = cell.sample(noise_key, x)
     # The parts of `unroll` in the same order, without the time axis.
-    own_carry = wide_tree(cell.initial_carry(params, x))
+    own_carry = tree_at_least_f32(cell.initial_carry(params, x))
     # With a time axis of one step.
     flags = jax.tree.map(lambda a: a[None], (mask, reset))
     carry, returned = _first_carry("step", own_carry, carry, *flags)
@@ -269,14 +269,14 @@ def _start(function, cell, params, x, dtype):
 
     The weights are those that multiply, and no other arrays are rounded to `dtype`.
     """
-    x = checks.inputs(function, cell, params, x)
+    x = arguments.inputs(function, cell, params, x)
     # Prepared at the precision of the parameters, before any cast. What a step reads
     # besides the weights, such as gains, is in float32 at least, and so are the sums of
     # its gradients.
     weights, step_params = cell.prepare(params)
-    checks.features(function, cell, weights, x)
+    arguments.features(function, cell, weights, x)
     x, weights = products.in_one_dtype(x, weights, dtype)
-    return x, weights, wide_tree(jax.tree.map(gather_from, step_params))
+    return x, weights, tree_at_least_f32(jax.tree.map(gather_from, step_params))
 
 
 def _first_carry(function, own_carry, given, mask, resets, from_end=False):
@@ -285,7 +285,7 @@ def _first_carry(function, own_carry, given, mask, resets, from_end=False):
     Where all steps of a row are padding, the carry that was given is returned, and the
     steps do not read it.
     """
-    given = checks.carry_like(function, own_carry, given)
+    given = arguments.carry_like(function, own_carry, given)
     if mask is None:
         return given, identity
     reads, returns = sequences.use_of_first_carry(mask, resets, from_end)
@@ -307,7 +307,7 @@ def _guarded_step(cell, dot, inputs, carry, x, context):
     if reset is not None:
         carry = sequences.where(reset, inputs.reset_carry, carry)
     result = cell.step(dot, inputs.params, carry, x, context)
-    new, statistics = checks.step_result(cell, carry, result)
+    new, statistics = arguments.step_result(cell, carry, result)
     # A padded step passes the carry on.
     if context.mask is not None:
         new = sequences.where(context.mask, new, carry)

@@ -11,7 +11,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from lnrepro.functional.arrays import wide, wide_dtype, zeros_for
+from lnrepro.functional.arrays import at_least_f32, wide_dtype, zeros_for
 from lnrepro.functional.cells.base import Cell, Prepared
 from lnrepro.functional.fields import choice
 
@@ -196,7 +196,7 @@ class VariationalDropout(WrappedCell):
             return dot(name, v)
 
         # Rounded once, after the product with the mask.
-        x = (wide(x) * noise["x"].astype(wide_dtype(x.dtype))).astype(x.dtype)
+        x = (at_least_f32(x) * noise["x"].astype(wide_dtype(x.dtype))).astype(x.dtype)
         context = context._replace(noise=noise["inner"])
         return self.cell.step(dot_of_masked, params, carry, x, context)
 

@@ -30,7 +30,7 @@ from lnrepro.flax_modules import (
     run_step,
     shapes_of,
 )
-from lnrepro.functional.arrays import wide_tree
+from lnrepro.functional.arrays import tree_at_least_f32
 from lnrepro.functional.cells.base import Carry, Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
@@ -110,7 +110,7 @@ class CellParameters(nn.Module):
             params = self._parameters(cell, features_in)
         dtype = self.param_dtype if self.dtype is None else self.dtype
         x = jnp.zeros((*batch, features_in), dtype)
-        return wide_tree(cell.initial_carry(params, x))
+        return tree_at_least_f32(cell.initial_carry(params, x))
 
     @nn.nowrap
     def _prepare(self, inputs, deterministic):

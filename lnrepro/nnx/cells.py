@@ -29,7 +29,7 @@ from lnrepro.flax_modules import (
     refuse_batch_norm,
     run_step,
 )
-from lnrepro.functional.arrays import wide_tree
+from lnrepro.functional.arrays import tree_at_least_f32
 from lnrepro.functional.cells.base import Carry, Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
@@ -98,7 +98,7 @@ class CellParameters(nnx.Module):
         del rngs
         dtype = self.param_dtype if self.dtype is None else self.dtype
         x = jnp.zeros((*input_shape[:-1], self.in_features), dtype)
-        return wide_tree(self.functional_cell.initial_carry(self.parameters, x))
+        return tree_at_least_f32(self.functional_cell.initial_carry(self.parameters, x))
 
     @property
     def parameters(self) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.arrays import add_row, row, wide
+from lnrepro.functional.arrays import add_row, at_least_f32, row
 from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
@@ -124,7 +124,7 @@ class LSTMCell(GatedCell):
         # The biases of the two norms and of the cell only occur as a sum.
         for name in ("bias_x", "bias_h"):
             if name in rest:
-                rest["bias"] = add_row(wide(rest.pop(name)), rest, "bias")
+                rest["bias"] = add_row(at_least_f32(rest.pop(name)), rest, "bias")
         return Prepared(weights, rest)
 
     def step(self, dot, params, carry, x, context):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 
 from lnrepro.functional import norms
-from lnrepro.functional.arrays import add_row, wide
+from lnrepro.functional.arrays import add_row, at_least_f32
 from lnrepro.functional.cells.base import Cell, Initializer, ParamSpec, StepContext
 from lnrepro.functional.fast.layer_norm import (
     Groups,
@@ -329,7 +329,7 @@ class NormedCell(Cell):
                 if name in params:
                     # A bias inside of a norm is added in float32 at least.
                     value = params[name]
-                    value = wide(value) if value.ndim == 1 else value
+                    value = at_least_f32(value) if value.ndim == 1 else value
                     params[name] = self.site_norms[site].prepare(own, value)
         return params
 

@@ -35,7 +35,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from lnrepro.functional.arrays import row, wide
+from lnrepro.functional.arrays import at_least_f32, row
 from lnrepro.functional.fast import platform
 
 # Sizes of the groups of units relative to each other: (1,) is one group of all units,
@@ -51,7 +51,7 @@ def centre(w: jax.Array, *, groups: Groups = (1,)) -> jax.Array:
       groups: the groups of units.
     """
     units = _units_of(w, groups)
-    return units.centred(wide(w)).astype(w.dtype)
+    return units.centred(at_least_f32(w)).astype(w.dtype)
 
 
 def layer_norm_of_groups(

@@ -36,7 +36,7 @@ from typing import Any
 
 import jax
 
-from lnrepro.functional.arrays import vary_alike
+from lnrepro.functional.arrays import unify_manual_axes
 from lnrepro.functional.fast import fission
 from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
@@ -87,7 +87,7 @@ def scan(
     nvrtc.ptx(kernel.source, kernel.architecture)
 
     def in_kernel(constants, carry, stacked):
-        arguments = vary_alike((), [*constants, *carry, *stacked])
+        arguments = unify_manual_axes((), [*constants, *carry, *stacked])
         results = launch.run(loop, arguments)
         last = list(carry)
         for i in loop.program.carries:
