@@ -171,8 +171,8 @@ class Store:
             reason = _reason(e.__cause__ if isinstance(e, RunError) else e)
             raise UserError(
                 f"{self.folder}: the state of step 0 cannot be saved there and read "
-                f"back ({reason}); mend the array that is named, or give a --workdir "
-                "whose path is shorter, in UTF-8 and has none of []*?"
+                f"back ({reason}); mend what is named, or give another --workdir whose "
+                "path is short, in UTF-8 and has none of []*?"
             ) from e
 
     def save(self, name: str, step: int, state: Any, notes: dict[str, Any]) -> None:
