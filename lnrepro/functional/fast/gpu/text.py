@@ -80,17 +80,18 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
         start.append(f"sm.p{i}.start(w{i}, l{i}, a{weight.number}, me);")
         expected.append(f"sm.p{i}.expect_step(t);")
     stacks = _stacks(program)
-    start += [stack.to_first() for stack in stacks.values()]
+    places = dict.fromkeys(stacks.values())
+    start += [place.first() for place in places]
     start += [_define(a, _read(a, stacks)) for a in program.inputs]
     read = [a for a in program.inputs if a.how.argument.what == "stack"]
-    next_inputs = [s.move("to_next") for s in stacks.values() if s.name[0] == "a"]
-    next_inputs += [_define(a, _read(a, stacks), "next_") for a in read]
+    next_inputs = [place.next() for place in places]
+    next_inputs += [_define(a, _read(a, stacks, "next_"), "next_") for a in read]
 
     old = [a for array in program.start for _, a, _ in array]
     new = [a for array in program.carry for _, a, _ in array]
     new_carry = [_define(a, _value(b), "next_") for a, b in zip(old, new, strict=True)]
     new_carry += [_set(a, _value(a, "next_")) for a in old + read]
-    new_carry += [s.move("ahead") for s in stacks.values() if s.name[0] == "y"]
+    new_carry += [place.move() for place in places]
     results, outputs, totals = [], {}, []
     for i, array in enumerate((*program.start, *program.sums, *program.outputs)):
         for offset, a, is_units in array:
@@ -207,31 +208,45 @@ def _set(a, expression, prefix="v"):
 
 
 class Stack(NamedTuple):
-    """The pointer to an array [T, ...], which moves from step to step.
+    """Where a kernel is in an array [T, ...]: a number that grows from step to step.
 
-    Products by B in each step, in place of it, are a tenth of all instructions.
+    Arrays of one size share it. Products by B for every array in each step, in place of
+    it, were a tenth of all instructions; a pointer for every array takes registers.
     """
 
-    name: str
     has_row: bool
     size: int  # Numbers of a row.
-    has_units: bool  # Whether it points to the unit of a lane.
+    has_units: bool  # Whether it counts to the unit of a lane.
 
-    def to_first(self) -> str:
-        """Return the statement that moves it to the first step."""
+    @property
+    def name(self) -> str:
+        """The name of its variable."""
+        return f"at{self.size}{'b' * self.has_row}{'u' * self.has_units}"
+
+    def first(self) -> str:
+        """Return the statement that starts it at the first step."""
         row = "((long long)first * B + row)" if self.has_row else "(long long)first"
-        return f"{self.name} += {row} * {self.size}{' + unit' * self.has_units};"
+        unit = " + unit" * self.has_units
+        return f"long long {self.name} = {row} * {self.size}{unit};"
 
-    def move(self, steps: str) -> str:
-        """Return the statement that moves it by some steps."""
+    def next(self) -> str:
+        """Return the statement that names its place at the next step."""
+        place = f"{self.name} + {self._by('to_next')}"
+        return f"const long long next_{self.name} = {place};"
+
+    def move(self) -> str:
+        """Return the statement that moves it to the next step."""
+        return f"{self.name} += {self._by('ahead')};"
+
+    def _by(self, steps):
         rows = f"{steps} * B" if self.has_row else steps
-        return f"{self.name} += (long long)({rows}) * {self.size};"
+        return f"(long long)({rows}) * {self.size}"
 
     def index(self, offset: int, is_units: bool) -> str:
-        """Return where an atom lies from there."""
+        """Return where an atom lies."""
         if is_units:
-            return f"{offset} + 32 * n"
-        return f"{offset} - unit" if self.has_units else str(offset)
+            return f"{self.name} + {offset} + 32 * n"
+        return f"{self.name} + {offset}{' - unit' * self.has_units}"
 
 
 def _stacks(program):
@@ -242,11 +257,11 @@ def _stacks(program):
         if argument.what == "stack":
             name = f"a{argument.number}"
             has_units = a.per_unit or (name in found and found[name].has_units)
-            found[name] = Stack(name, has_row, size, has_units)
+            found[name] = Stack(has_row, size, has_units)
     for i, array in enumerate(program.outputs, program.once):
         has_units = any(is_units for *_, is_units in array)
         size = math.prod(program.types[i].shape)
-        found[f"y{i}"] = Stack(f"y{i}", True, size, has_units)
+        found[f"y{i}"] = Stack(True, size, has_units)
     return found
 
 
@@ -258,10 +273,10 @@ def _index(name, stacks, has_row, size, offset, is_units):
     return f"{f'(size_t)row * {size} + ' * has_row}{offset}{unit}"
 
 
-def _read(a, stacks):
+def _read(a, stacks, step=""):
     argument, has_row, size, offset = a.how
     name = f"a{argument.number}"
-    at = _index(name, stacks, has_row, size, offset, a.per_unit)
+    at = step + _index(name, stacks, has_row, size, offset, a.per_unit)
     conditions = ["has_row"] * has_row + ["me.has(n)"] * a.per_unit
     value = f"number({name}[{at}])"
     if not conditions:
