@@ -92,12 +92,26 @@ class CellParameters(nn.Module):
           LSTM.
 
         Raises:
-          ValueError: a learned carry of a module that is not bound to its parameters.
+          ValueError: a learned carry of a module that is not bound to its parameters; a
+            carry that depends on D, which is None.
         """
         del rng
-        cell, (*batch, features_in) = self.functional_cell, input_shape
-        # As with Flax's cells, D may not be known yet: the carry does not depend on it.
-        features_in = 1 if features_in is None else features_in
+        *batch, features_in = input_shape
+        if features_in is not None:
+            return self._carry(batch, features_in)
+        # As with Flax's cells, D may not be known yet.
+        carry, other = self._carry(batch, 1), self._carry(batch, 2)
+        if jax.tree.map(jnp.shape, carry) != jax.tree.map(jnp.shape, other):
+            raise ValueError(
+                f"{type(self).__name__}: the carry of this cell depends on D, which "
+                f"input_shape={input_shape} does not have"
+            )
+        return carry
+
+    @nn.nowrap
+    def _carry(self, batch, features_in):
+        """The carry before the first step, for inputs [*batch, D]."""
+        cell = self.functional_cell
         if not cell.learns_carry:
             # Such a carry depends on the shapes of the parameters alone.
             params = shapes_of(cell, features_in, self.param_dtype)

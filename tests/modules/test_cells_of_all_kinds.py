@@ -12,6 +12,7 @@ from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
 from tests.functional.programs import drawn, same, shapes_of
 from tests.functional.test_nests import Delay
+from tests.refused import refused
 
 D = H = 4
 X = np.random.default_rng(0).standard_normal((2, 5, D)).astype(np.float32)
@@ -91,3 +92,9 @@ def test_a_narrow_dtype_rounds_what_multiplies():
 
     same(found, carry("w_x", "w_h"), 1e-6)
     assert jnp.abs(found[0] - carry("w_x", "w_h", "peephole")[0]).max() > 1e-4
+
+
+def test_a_carry_of_the_size_of_x_needs_that_size():
+    with refused("depends on D", error=ValueError):
+        linen.RNN(Delay()).initialize_carry(None, (2, None))
+    assert linen.LSTM(H).initialize_carry(None, (2, None))[0].shape == (2, H)

@@ -30,7 +30,8 @@ class StepContext(NamedTuple):
     Attributes:
       mask: [...], False where the step is padding. `unroll` keeps the carry there; a
         step reads it only for statistics over the batch.
-      key: random key of this step, for noise.
+      key: random key of this step, for noise. A cell that draws noise around another
+        cell gives that a key of its own.
       memory: what every step reads, such as the text that handwriting spells.
         Gradients flow to it.
       noise: what `Cell.sample` drew once for the sequence.
