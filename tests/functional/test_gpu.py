@@ -865,7 +865,7 @@ ON_CHIP = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kernels_compile():
     """Without spilled registers at the sizes of draw, and with few at others."""
     found = gpu_programs.compile_in_a_process()

@@ -260,7 +260,7 @@ def test_a_kernel_is_chosen_on_a_tpu():
 # Compiled for TPUs
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", sorted(pallas_programs.TOPOLOGIES))
 def test_kernels_compile(kind):
     """Forward and backward, at sizes that fill the tiles of a TPU and that do not."""

@@ -147,7 +147,7 @@ needs_compilers = pytest.mark.skipif(
 
 
 @needs_compilers
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_step_of_a_config_on_one_device_and_on_four(tmp_path):
     path = tmp_path / "steps.json"
 
