@@ -164,7 +164,7 @@ class Store:
                     name = jax.tree_util.keystr(path, simple=True, separator="/")
                     raise ValueError(f"{name} is read back with other bits")
             return _checked(0, read, read_notes)
-        except MemoryError:
+        except (MemoryError, ModuleNotFoundError):
             raise
         # Orbax and TensorStore raise many types.
         except Exception as e:

@@ -58,7 +58,7 @@ def oracle_errors(config, params, images, captions):
 
     def error(caption, image):
         if not positive:
-            return -float(caption @ image)
+            return 1 - float(caption @ image)
         return sum(max(0, a - b) ** 2 for a, b in zip(caption, image, strict=True))
 
     return np.array([[error(caption, image) for image in im] for caption in s])

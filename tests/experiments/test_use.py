@@ -2,6 +2,7 @@
 
 import json
 import logging
+import zlib
 
 import jax
 import numpy as np
@@ -199,6 +200,9 @@ def test_answers_are_those_of_the_evaluation(norm, data_dir, tmp_path, caplog):
     words = json.loads((tmp_path / "run/data_facts.json").read_text())
     words["words"][words["words"].index("<unk>")] = "<other>"
     (tmp_path / "run/data_facts.json").write_text(json.dumps(words))
+    about = json.loads((tmp_path / "run/config.json").read_text())
+    about["data"]["facts"] = zlib.crc32((tmp_path / "run/data_facts.json").read_bytes())
+    (tmp_path / "run/config.json").write_text(json.dumps(about))
     caplog.clear()
     with caplog.at_level(logging.WARNING, "lnrepro"):
         without = lnrepro.load(tmp_path / "run")

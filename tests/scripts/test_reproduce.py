@@ -10,7 +10,7 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data.set_folder import SetFolder
-from lnrepro.errors import DataError, RunError
+from lnrepro.errors import DataError, RunError, exit_code
 from scripts import figures, reproduce, sweep
 from tests.refused import refused
 from tests.runs import ROOT, environment
@@ -82,7 +82,7 @@ def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
     there = {"gutenberg", "sick", "mr", "cr", "subj"}
 
     # The config leaves the number of sentences to the data.
-    facts = {"lines": 9000, "words": ["a"] * 9000, "triples_by_length": [9000] * 30}
+    facts = {"lines": 9000, "words": ["a"] * 9000, "triples_by_length": [9000] * 29}
 
     def open_set(name, data_dir=None):
         if name not in there:
@@ -143,11 +143,14 @@ def test_mistakes(flags, message):
         reproduce.main(flags)
 
 
-def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, capsys):
     run = SimpleNamespace(finished=True, ended=True, diverged=False)
     run.workdir = ROOT / "experiments/results/decay"
     items = [reproduce.Item("", "", "", [run], 0)]
     monkeypatch.setattr(reproduce, "plan", lambda *args: (items, []))
     (tmp_path / "file").write_text("")
-    with refused("file: ", error=RunError):
-        reproduce.main(["--scale", "smoke", "--report", str(tmp_path / "file")])
+    flags = ["--scale", "smoke", "--report", str(tmp_path / "file")]
+    code = exit_code(lambda: reproduce.main(flags), "this script")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == RunError.exit_code
+    assert line == f"error: {tmp_path / 'file'}: File exists"
