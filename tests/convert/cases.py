@@ -10,6 +10,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from lnrepro import convert
 from lnrepro.convert import Layout, Row, needs
 from lnrepro.functional import (
     Cell,
@@ -32,21 +33,20 @@ class Case:
     Attributes:
       library: its name or layout.
       cell: our cell.
-      step: the library's equations.
+      step: the library's equations; None for Flax, whose cells are run themselves.
     """
 
     library: str | Layout
     cell: Cell
-    step: Callable
+    step: Callable | None
 
+    def load(self, weights, **options):
+        """Our parameters from weights of the library."""
+        return convert.load(self.library, self.cell, weights, **options)
 
-def norm_rows(gates, **names):
-    """Rows of gains and biases: {site: (gain, bias)}; only site c has no gates."""
-    rows = []
-    for site, pair in names.items():
-        for ours, theirs in zip(("gain", "bias"), pair, strict=True):
-            rows.append(Row(theirs, f"{ours}_{site}", "" if site == "c" else gates))
-    return rows
+    def dump(self, params, **options):
+        """Weights of the library from our parameters."""
+        return convert.dump(self.library, self.cell, params, **options)
 
 
 def layer_norm_lstm(*rows, zeros=(), **options):
@@ -67,7 +67,8 @@ TORCHAUDIO_NORM = layer_norm_lstm(
     *TORCHAUDIO.rows[:2],
     Row("g_norm.weight", "gain_joint", "i f g o"),
     Row("g_norm.bias", "bias", "i f g o"),
-    *norm_rows("", c=("c_norm.weight", "c_norm.bias")),
+    Row("c_norm.weight", "gain_c"),
+    Row("c_norm.bias", "bias_c"),
     norm_site="joint",
     cell_norm="carry",
 )
@@ -75,12 +76,12 @@ TENSORFLOW_ADDONS = layer_norm_lstm(
     Row("kernel", "w_x", "i f g o"),
     Row("recurrent_kernel", "w_h", "i f g o"),
     Row("bias", "bias", "i f g o"),
-    *norm_rows(
-        "i f g o",
-        x=("kernel_norm/gamma", "kernel_norm/beta"),
-        h=("recurrent_norm/gamma", "recurrent_norm/beta"),
-        c=("state_norm/gamma", "state_norm/beta"),
-    ),
+    Row("kernel_norm/gamma", "gain_x", "i f g o"),
+    Row("kernel_norm/beta", "bias_x", "i f g o"),
+    Row("recurrent_norm/gamma", "gain_h", "i f g o"),
+    Row("recurrent_norm/beta", "bias_h", "i f g o"),
+    Row("state_norm/gamma", "gain_c"),
+    Row("state_norm/beta", "bias_c"),
     cell_norm="carry",
 )
 HASTE_LSTM = layer_norm_lstm(
@@ -88,7 +89,8 @@ HASTE_LSTM = layer_norm_lstm(
     Row("recurrent_kernel", "w_h", "i g f o"),
     Row("bias", "bias", "i g f o"),
     Row("gamma", "gain_x gain_h", "i g f o"),
-    *norm_rows("", c=("gamma_h", "beta_h")),
+    Row("gamma_h", "gain_c"),
+    Row("beta_h", "bias_c"),
     # There is one bias for both products.
     zeros=("bias_x", "bias_h"),
     cell_norm="output",
@@ -115,13 +117,13 @@ CASES = {
     "keras-gru": ("keras", gru_two_biases, libraries.keras_gru_after),
     "keras-gru-before": ("keras", gru_before, libraries.keras_gru_before),
     "keras-rnn": ("keras", rnn, libraries.keras_rnn),
-    "flax-lstm": ("flax", lstm, libraries.flax_lstm),
-    "flax-gru": ("flax", gru_two_biases, libraries.flax_gru),
-    "flax-rnn": ("flax", rnn, libraries.flax_rnn),
-    "nnx-lstm": ("nnx", lstm, libraries.flax_lstm),
-    "nnx-lstm-optimized": ("nnx_optimized", lstm, libraries.nnx_lstm),
-    "nnx-gru": ("nnx", gru, libraries.nnx_gru),
-    "nnx-rnn": ("nnx", rnn, libraries.nnx_rnn),
+    "flax-lstm": ("flax", lstm, None),
+    "flax-gru": ("flax", gru_two_biases, None),
+    "flax-rnn": ("flax", rnn, None),
+    "nnx-lstm": ("nnx", lstm, None),
+    "nnx-lstm-optimized": ("nnx_optimized", lstm, None),
+    "nnx-gru": ("nnx", gru, None),
+    "nnx-rnn": ("nnx", rnn, None),
     "haiku-lstm": ("haiku", lstm, libraries.haiku_lstm),
     "haiku-gru": ("haiku", gru_before, libraries.haiku_gru),
     "haiku-rnn": ("haiku", rnn_relu, libraries.haiku_rnn),
@@ -148,19 +150,14 @@ CASES = {
 CASES = {name: Case(*case) for name, case in CASES.items()}
 
 
-def without_bias(case):
-    """The same layer of use_bias=False, which has no recurrent bias either."""
-    options = {"use_bias": False}
-    if isinstance(case.cell, GRUCell):
-        options["recurrent_bias"] = False
-    cell = dataclasses.replace(case.cell, **options)
-    return dataclasses.replace(case, cell=cell)
-
-
+# The same layers of use_bias=False, which have no recurrent bias either.
 for name, case in list(CASES.items()):
-    able = ("torch-", "keras", "equinox", "dreamer-gru", "addons")
-    if name.startswith(able):
-        CASES[f"{name}-no-bias"] = without_bias(case)
+    if name.startswith(("torch-", "keras", "equinox", "dreamer-gru", "addons")):
+        options = {"use_bias": False}
+        if isinstance(case.cell, GRUCell):
+            options["recurrent_bias"] = False
+        cell = dataclasses.replace(case.cell, **options)
+        CASES[f"{name}-no-bias"] = dataclasses.replace(case, cell=cell)
 
 
 def random_like(tree):
@@ -171,3 +168,11 @@ def random_like(tree):
 def random_params(cell):
     """Parameters of a cell whose every entry is a random number."""
     return random_like(jax.eval_shape(lambda: cell.init(jax.random.key(0), D)))
+
+
+def weights_of(name):
+    """Random weights of a case's library, not made from parameters of ours."""
+    case = CASES[name]
+    # Every library can hold zeros.
+    zeros = jax.tree.map(np.zeros_like, random_params(case.cell))
+    return random_like(case.dump(zeros))

@@ -1,7 +1,8 @@
 """The recurrent layers of other libraries in NumPy, from their documentation.
 
 Every layer is a function `step(weights, x, h, c) -> (h, c)` of the library's own
-weights. Layers without a cell return c as it is.
+weights. Layers without a cell return c as it is. Flax is installed wherever the tests
+run, so its own cells stand in for its equations.
 
 Shape letters: B batch, T time, D input features, H hidden units.
 """
@@ -11,43 +12,42 @@ import functools
 import numpy as np
 
 from tests.functional.test_dreamer import block_gru_step, gru_step
+from tests.oracle import layer_norm, sigmoid
 
 B, T, D, H = 2, 4, 3, 6
 
 
-def sigmoid(a):
-    """The logistic function."""
-    return 1 / (1 + np.exp(-a))
-
-
-def layer_norm(a, gain, bias, epsilon=1e-5):
-    """Layer norm over the last axis."""
-    centred = a - a.mean(-1, keepdims=True)
-    var = (centred**2).mean(-1, keepdims=True)
-    return centred / np.sqrt(var + epsilon) * gain + bias
+def split(a, order):
+    """{gate: its part of the last axis}."""
+    return dict(zip(order, np.split(a, len(order), -1), strict=True))
 
 
 def lstm(a, order, c, norm=np.asarray):
     """The LSTM's new h and c from its pre-activations."""
-    gate = dict(zip(order, np.split(a, 4, -1), strict=True))
+    gate = split(a, order)
     c = sigmoid(gate["f"]) * c + sigmoid(gate["i"]) * np.tanh(gate["g"])
     return sigmoid(gate["o"]) * np.tanh(norm(c)), c
 
 
 def gru(x_part, h_part, order, h):
     """The new h of a GRU whose z is the part of the old h."""
-    of_x = dict(zip(order, np.split(x_part, 3, -1), strict=True))
-    of_h = dict(zip(order, np.split(h_part, 3, -1), strict=True))
-    r, z = sigmoid(of_x["r"] + of_h["r"]), sigmoid(of_x["z"] + of_h["z"])
+    of_x, of_h = split(x_part, order), split(h_part, order)
+    r, z = (sigmoid(of_x[gate] + of_h[gate]) for gate in "rz")
     return (1 - z) * np.tanh(of_x["n"] + r * of_h["n"]) + z * h
 
 
 def gru_reset_before(x_part, kernel, order, h):
     """As `gru`, but the reset gate multiplies h."""
-    of_x = dict(zip(order, np.split(x_part, 3, -1), strict=True))
-    kernels = dict(zip(order, np.split(kernel, 3, -1), strict=True))
+    of_x, kernels = split(x_part, order), split(kernel, order)
     r, z = (sigmoid(of_x[gate] + h @ kernels[gate]) for gate in "rz")
     return (1 - z) * np.tanh(of_x["n"] + (r * h) @ kernels["n"]) + z * h
+
+
+def norm_of(weights, gain, bias, a, epsilon=1e-5):
+    """The layer norm of these names, or a where the layer has none."""
+    if gain not in weights:
+        return a
+    return layer_norm(a, weights[gain], weights[bias], epsilon)
 
 
 def outputs(step, weights, x):
@@ -117,49 +117,6 @@ def keras_rnn(weights, x, h, c):
     return np.tanh(keras_sum(weights, x, h)), c
 
 
-# flax.linen and flax.nnx
-
-
-def dense(layer, v):
-    """A dense layer of a Flax tree."""
-    return v @ layer["kernel"] + layer.get("bias", 0)
-
-
-def flax_lstm(weights, x, h, c):
-    """flax.linen.LSTMCell and flax.nnx.LSTMCell, which writes "if_" and "hf"."""
-    layers = {name.rstrip("_"): layer for name, layer in weights.items()}
-    a = [dense(layers[f"i{k}"], x) + dense(layers[f"h{k}"], h) for k in "ifgo"]
-    return lstm(np.concatenate(a, -1), "ifgo", c)
-
-
-def flax_gru(weights, x, h, c):
-    """flax.linen.GRUCell."""
-    x_part = [dense(weights[f"i{k}"], x) for k in "rzn"]
-    h_part = [dense(weights[f"h{k}"], h) for k in "rzn"]
-    return gru(np.concatenate(x_part, -1), np.concatenate(h_part, -1), "rzn", h), c
-
-
-def flax_rnn(weights, x, h, c):
-    """flax.linen.SimpleCell."""
-    return np.tanh(dense(weights["i"], x) + dense(weights["h"], h)), c
-
-
-def nnx_lstm(weights, x, h, c):
-    """flax.nnx.OptimizedLSTMCell."""
-    a = dense(weights["dense_i"], x) + dense(weights["dense_h"], h)
-    return lstm(a, "ifgo", c)
-
-
-def nnx_gru(weights, x, h, c):
-    """flax.nnx.GRUCell."""
-    return gru(dense(weights["dense_i"], x), dense(weights["dense_h"], h), "rzn", h), c
-
-
-def nnx_rnn(weights, x, h, c):
-    """flax.nnx.SimpleCell."""
-    return flax_rnn({"i": weights["dense_i"], "h": weights["dense_h"]}, x, h, c)
-
-
 # haiku
 
 
@@ -171,19 +128,17 @@ def haiku_lstm(weights, x, h, c):
 
 
 def haiku_gru(weights, x, h, c):
-    """haiku.GRU: z is the part of the candidate."""
-    layer = weights["gru"]
-    z, r, n = np.split(x @ layer["w_i"] + layer["b"], 3, -1)
-    w_z, w_r, w_n = np.split(layer["w_h"], 3, -1)
-    z, r = sigmoid(z + h @ w_z), sigmoid(r + h @ w_r)
-    return (1 - z) * h + z * np.tanh(n + (r * h) @ w_n), c
+    """haiku.GRU: z is the part of the candidate, so that 1 - z is ours."""
+    layer, sign = weights["gru"], np.repeat([-1, 1, 1], H)
+    x_part = sign * (x @ layer["w_i"] + layer["b"])
+    return gru_reset_before(x_part, sign * layer["w_h"], "zrn", h), c
 
 
 def haiku_rnn(weights, x, h, c):
     """haiku.VanillaRNN."""
     first, second = weights["vanilla_rnn/linear"], weights["vanilla_rnn/linear_1"]
     a = x @ first["w"] + first["b"] + h @ second["w"] + second.get("b", 0)
-    return np.where(a.real > 0, a, 0), c
+    return np.maximum(a, 0), c
 
 
 # equinox.nn
@@ -197,19 +152,18 @@ def equinox_lstm(weights, x, h, c):
 
 def equinox_gru(weights, x, h, c):
     """equinox.nn.GRUCell: its bias_n is the candidate's recurrent bias."""
-    bias_n = np.concatenate([np.zeros(2 * H), weights.get("bias_n", np.zeros(H))])
+    h_part = h @ weights["weight_hh"].T
+    h_part[:, 2 * H :] += weights.get("bias_n", 0)
     x_part = x @ weights["weight_ih"].T + weights.get("bias", 0)
-    return gru(x_part, h @ weights["weight_hh"].T + bias_n, "rzn", h), c
+    return gru(x_part, h_part, "rzn", h), c
 
 
 # The authors' Theano code
 
 
-def theano_norm(weights, prefix, k, a):
-    """The k-th layer norm of a layer, or a where the layer has none."""
-    if f"{prefix}_s{k}" not in weights:
-        return a
-    return layer_norm(a, weights[f"{prefix}_s{k}"], weights[f"{prefix}_b{k}"])
+def theano_norm(weights, layer, k, a):
+    """The k-th layer norm of a layer."""
+    return norm_of(weights, f"{layer}_s{k}", f"{layer}_b{k}", a)
 
 
 def theano_lstm(weights, x, h, c):
@@ -226,11 +180,11 @@ def theano_gru(weights, x, h, c):
     x_gates = x @ weights["lngru_W"] + weights["lngru_b"]
     x_candidate = x @ weights["lngru_Wx"] + weights["lngru_bx"]
     products = (x_gates, x_candidate, h @ weights["lngru_U"], h @ weights["lngru_Ux"])
-    x_gates, x_candidate, h_gates, h_candidate = (
+    parts = [
         theano_norm(weights, "lngru", k, a) for k, a in enumerate(products, start=1)
-    )
-    r, u = np.split(sigmoid(h_gates + x_gates), 2, -1)
-    return u * h + (1 - u) * np.tanh(h_candidate * r + x_candidate), c
+    ]
+    x_part, h_part = np.concatenate(parts[:2], -1), np.concatenate(parts[2:], -1)
+    return gru(x_part, h_part, "rzn", h), c
 
 
 # Dreamer
@@ -257,15 +211,11 @@ def dreamer_block_gru(weights, x, h, c):
 
 def torchaudio_lstm(weights, x, h, c):
     """torchaudio's _CustomLSTM: one norm of the sum; the normalised c is carried."""
-
-    def norm(name, a):
-        if f"{name}.weight" not in weights:
-            return a
-        return layer_norm(a, weights[f"{name}.weight"], weights[f"{name}.bias"])
-
     a = x @ weights["x2g.weight"].T + weights.get("x2g.bias", 0)
-    norm_c = functools.partial(norm, "c_norm")
-    h, c = lstm(norm("g_norm", a + h @ weights["p2g.weight"].T), "ifgo", c, norm_c)
+    a = a + h @ weights["p2g.weight"].T
+    a = norm_of(weights, "g_norm.weight", "g_norm.bias", a)
+    norm_c = functools.partial(norm_of, weights, "c_norm.weight", "c_norm.bias")
+    h, c = lstm(a, "ifgo", c, norm_c)
     return h, norm_c(c)
 
 
@@ -273,8 +223,8 @@ def tfa_lstm(weights, x, h, c):
     """LayerNormLSTMCell of TensorFlow Addons: the normalised c is carried."""
 
     def norm(site, a):
-        gain, bias = weights[f"{site}_norm/gamma"], weights[f"{site}_norm/beta"]
-        return layer_norm(a, gain, bias, epsilon=1e-3)
+        names = f"{site}_norm/gamma", f"{site}_norm/beta"
+        return norm_of(weights, *names, a, epsilon=1e-3)
 
     a = norm("kernel", x @ weights["kernel"]) + weights.get("bias", 0)
     a = a + norm("recurrent", h @ weights["recurrent_kernel"])
@@ -285,9 +235,7 @@ def tfa_lstm(weights, x, h, c):
 
 def haste_lstm(weights, x, h, c):
     """Haste's LayerNormLSTM: c is carried as it is."""
-    x_part = layer_norm(x @ weights["kernel"], weights["gamma"][0], 0)
-    h_part = layer_norm(h @ weights["recurrent_kernel"], weights["gamma"][1], 0)
-    norm_c = functools.partial(
-        layer_norm, gain=weights["gamma_h"], bias=weights["beta_h"]
-    )
+    x_part = layer_norm(x @ weights["kernel"], weights["gamma"][0])
+    h_part = layer_norm(h @ weights["recurrent_kernel"], weights["gamma"][1])
+    norm_c = functools.partial(norm_of, weights, "gamma_h", "beta_h")
     return lstm(x_part + h_part + weights["bias"], "igfo", c, norm_c)
