@@ -33,7 +33,6 @@ ONE_ROW = "batch norm of one row magnifies rounding: scan and kernel err by 5e-3
 ROUNDED = "products of x are computed for many steps at once, and round otherwise"
 CANNOT = {
     "test_replay_of_a_rollout_equals_acting_to_the_bit": ROUNDED,
-    "test_a_step_of_few_rows_has_the_bits_of_unroll": ROUNDED,
     "test_steps_equal_the_scan[kernel-lstm_batch]": ONE_ROW,
 }
 # The row of test_capability that `scripts/test --all` runs in every form, and the

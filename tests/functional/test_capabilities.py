@@ -1,19 +1,17 @@
 """What every cell can do with every norm: one function for each check.
 
-docs/capabilities.md shows `table()`. After a change, write the page again:
-
-    python -m tests.functional.test_capabilities
+docs/capabilities.md shows `table()`.
 """
 
 import functools
 import pathlib
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -24,12 +22,12 @@ from lnrepro.functional import (
     LSTMCell,
     ScanOptions,
     SimpleCell,
-    step,
     unroll,
     zoneout,
 )
 from tests.convert.cases import CASES
-from tests.functional.programs import drawn, norms_of, shapes_of
+from tests.functional import programs
+from tests.functional.programs import drawn, norms_of, same, shapes_of, total
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "capabilities.md"
 B, T, D, H = 4, 5, 3, 8
@@ -37,7 +35,6 @@ X = np.random.default_rng(0).standard_normal((B, T, D))
 MASK = np.array(
     [[1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 1, 1, 0, 1], [1, 1, 0, 1, 0]], bool
 )
-AUTODIFF = ScanOptions(backward="autodiff")
 JOINT = {"norm_site": "joint", "cell_norm": "carry"}
 CELLS = {
     **{f"LSTM, {norm}": LSTMCell(H, norm) for norm in norms_of(LSTMCell)},
@@ -67,26 +64,12 @@ def params_of(cell):
 
 
 def close(a, b, tolerance=1e-9):
-    a, b = jax.device_get((a, b))
-    jax.tree.map(
-        lambda u, v: np.testing.assert_allclose(u, v, rtol=tolerance, atol=tolerance),
-        a,
-        b,
-    )
-
-
-FLAGS = ("reverse", "keep_order")
-
-
-# Compiled programs are shared by the checks of a cell.
-@functools.partial(jax.jit, static_argnames=("cell", *FLAGS))
-def compiled(cell, params, x, **options):
-    return unroll(cell, params, x, **options)
+    same(*jax.device_get((a, b)), tolerance)
 
 
 def run(cell, x=X, params=None, **options):
     params = params_of(cell) if params is None else params
-    return jax.device_get(compiled(cell, params, x, **options))
+    return programs.run(cell, params, x, **options)
 
 
 def first_carry(cell):
@@ -95,9 +78,7 @@ def first_carry(cell):
 
 
 def loss(cell, params, x, **options):
-    result = unroll(cell, params, x, **options)
-    carry = sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(result.carry))
-    return jnp.sum(jnp.sin(result.outputs)) + carry
+    return total(unroll(cell, params, x, **options)[:2])
 
 
 @functools.cache
@@ -144,26 +125,25 @@ def reverse(cell):
 
 
 def any_batch_axes(cell):
-    """Two batch axes, and none."""
-    two = run(cell, X.reshape(2, 2, T, D), mask=MASK.reshape(2, 2, T))
-    close(two.outputs.reshape(B, T, H), run(cell, mask=MASK).outputs)
-    close(run(cell, X[0]).outputs, run(cell, X[:1]).outputs[0])
+    """Two batch axes, and none, in values and gradients."""
+    params, two = params_of(cell), X.reshape(2, 2, T, D)
+    masked = gradient(cell)(params, X, mask=MASK)
+    d_params, d_x = gradient(cell)(params, two, mask=MASK.reshape(2, 2, T))
+    close((d_params, d_x.reshape(X.shape)), masked)
+    d_params, d_x = gradient(cell)(params, X[0])
+    close((d_params, d_x[None]), gradient(cell)(params, X[:1]))
 
 
 def streaming(cell):
     """Steps equal the sequence; batch norm takes the statistics of each step."""
     whole = run(cell)
     carry = first_carry(cell)
-
-    @jax.jit
-    def one_step(carry, x, statistics):
-        return step(cell, params_of(cell), carry, x, statistics=statistics)
-
     for t in range(T):
         statistics = None
         if whole.statistics is not None:
             statistics = jax.tree.map(lambda a, t=t: a[t], whole.statistics.values)
-        carry, y = one_step(carry, X[:, t], statistics)
+        how = {"statistics": statistics}
+        carry, y = programs.one_step(cell, params_of(cell), carry, X[:, t], **how)
         close(y, whole.outputs[:, t])
     close(carry, whole.carry)
 
@@ -174,11 +154,9 @@ def bfloat16(cell):
     exact = jax.tree.map(lambda a: a.astype(np.float64), narrow)
     assert run(cell, narrow[1], narrow[0]).outputs.dtype == jnp.bfloat16
     mine, theirs = gradient(cell)(*narrow), gradient(cell)(*exact)
-    assert {a.dtype for a in jax.tree.leaves(mine)} == {jnp.dtype(jnp.bfloat16)}
-    flat = [
-        np.concatenate([np.asarray(a, float).ravel() for a in jax.tree.leaves(tree)])
-        for tree in (mine, theirs)
-    ]
+    # The dtype of all of them, if it is one.
+    assert ravel_pytree(mine)[0].dtype == jnp.bfloat16
+    flat = [np.asarray(ravel_pytree(tree)[0], np.float64) for tree in (mine, theirs)]
     assert np.linalg.norm(flat[0] - flat[1]) < 0.1 * np.linalg.norm(flat[1])
 
 
@@ -186,7 +164,8 @@ def jvp(cell):
     """Forward mode, with ScanOptions(backward="autodiff")."""
     arguments = params_of(cell), X
     tangents = jax.tree.map(np.cos, arguments)
-    plain = functools.partial(loss, cell, options=AUTODIFF)
+    autodiff = ScanOptions(backward="autodiff")
+    plain = functools.partial(loss, cell, options=autodiff)
     slope = jax.jit(lambda a, t: jax.jvp(plain, a, t)[1])(arguments, tangents)
     products = jax.tree.map(
         lambda g, t: np.sum(g * t), gradient(cell)(*arguments), tangents
@@ -199,26 +178,20 @@ def jvp(cell):
 
 def second_derivatives(cell):
     """The gradient of the length of the gradient, against differences of it."""
-
-    def length(g):
-        return sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(g))
-
-    def of_gradient(params, x):
-        return length(jax.grad(functools.partial(loss, cell), (0, 1))(params, x))
-
     arguments = params_of(cell), X
     direction = jax.tree.map(np.cos, arguments)
-    slopes = jax.jit(jax.grad(of_gradient, (0, 1)))(*arguments)
-    slope = sum(
-        np.sum(d * s)
-        for d, s in zip(*map(jax.tree.leaves, (direction, slopes)), strict=True)
-    )
 
     def moved(by):
-        there = jax.tree.map(lambda a, d: a + by * d, arguments, direction)
-        return length(jax.device_get(gradient(cell)(*there)))
+        return jax.tree.map(lambda a, d: a + by * d, arguments, direction)
 
-    close(slope, (moved(1e-5) - moved(-1e-5)) / 2e-5, 1e-5)
+    def length(gradient):
+        return sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradient))
+
+    def length_at(by):
+        return length(jax.grad(functools.partial(loss, cell), (0, 1))(*moved(by)))
+
+    above, below = (length(gradient(cell)(*moved(by))) for by in (1e-5, -1e-5))
+    close(jax.jit(jax.grad(length_at))(0.0), (above - below) / 2e-5, 1e-5)
 
 
 def explicit_mesh(cell):
@@ -260,20 +233,13 @@ def jax_export(cell):
 
 
 def with_zoneout(cell):
-    """Zoneout keeps units of the carry, and takes the expectation at test time."""
-    half, one_step = zoneout(cell, 0.5, 0.5), jax.jit(step, static_argnums=0)
+    """Zoneout takes the expectation of old and new units at test time."""
+    half = zoneout(cell, 0.5, 0.5)
     params, x = params_of(cell), X[:, 0]
     carry = jax.tree.map(lambda a: a + 0.5, first_carry(cell))
-    new, _ = one_step(cell, params, carry, x)
-    mean, _ = one_step(half, params, carry, x)
-    close(mean, jax.tree.map(lambda a, b: 0.5 * (a + b), carry, jax.device_get(new)))
-    noisy, _ = one_step(half, params, carry, x, key=jax.random.key(0))
-    for old, fresh, kept in zip(
-        *map(jax.tree.leaves, (carry, new, noisy)), strict=True
-    ):
-        is_old, is_new = np.isclose(kept, old), np.isclose(kept, fresh)
-        assert (is_old | is_new).all()
-        assert is_old.any()
+    new, _ = programs.one_step(cell, params, carry, x)
+    mean, _ = programs.one_step(half, params, carry, x)
+    close(mean, jax.tree.map(lambda a, b: 0.5 * (a + b), carry, new))
 
 
 COLUMNS = (
@@ -298,14 +264,11 @@ COLUMNS = (
 # all checks in the nightly job.
 OF_BATCH_NORM = (masks_with_holes, reverse, streaming, bfloat16, shard_map)
 OF_BATCH_NORM += (second_derivatives, any_batch_axes)
-
-
-def is_quick(row, column):
-    if row == "GRU, batch":
-        return column in OF_BATCH_NORM
-    if row == "DreamerGRU, layer":
-        return column not in OF_BATCH_NORM
-    return row == "LSTM, layer"
+QUICK = {
+    "LSTM, layer": COLUMNS,
+    "GRU, batch": OF_BATCH_NORM,
+    "DreamerGRU, layer": set(COLUMNS) - set(OF_BATCH_NORM),
+}
 
 
 @pytest.mark.parametrize(
@@ -315,7 +278,7 @@ def is_quick(row, column):
             row,
             column,
             id=f"{row}-{column.__name__}",
-            marks=() if is_quick(row, column) else pytest.mark.nightly,
+            marks=() if column in QUICK.get(row, ()) else pytest.mark.nightly,
         )
         for row in CELLS
         for column in COLUMNS
@@ -361,23 +324,5 @@ def table():
     return "\n\n".join((checks, "\n".join(rows), "\n".join(sources)))
 
 
-BEGIN, END = "<!-- begin of the table -->\n", "\n<!-- end of the table -->"
-
-
 def test_the_page_shows_the_table():
-    text = PAGE.read_text()
-    shown = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
-    assert shown == table(), "write the page by python -m tests.functional." + (
-        "test_capabilities"
-    )
-
-
-def main():
-    """Write the table into the page."""
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(before + BEGIN + table() + END + rest.split(END)[1])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    assert table() in PAGE.read_text()

@@ -58,98 +58,45 @@ def close(a, b):
     same(*jax.device_get((a, b)), 1e-10)
 
 
+# What the lean backward pass can do: both modes over reverse mode. Forward mode needs
+# ScanOptions(backward="autodiff"): test_capabilities.py.
 V = np.random.default_rng(1).standard_normal((3, D))
-
-
-# What the lean backward pass can do: reverse mode, and both modes over it.
 DERIVATIVES = {
-    "jacrev": lambda f, x: jax.jacrev(f)(x),
-    "hessian": lambda f, x: jax.hessian(f)(x),
-    "vjp of vjp": lambda f, x: jax.vjp(jax.grad(f), x)[1](V)[0],
-    "linearize of grad": lambda f, x: jax.linearize(jax.grad(f), x)[1](V),
-}
-QUICK = ("jacrev", "hessian")
-# What needs ScanOptions(backward="autodiff").
-FORWARD_MODE = {
-    "jvp": lambda f, x: jax.jvp(f, (x,), (V,))[1],
-    "jacfwd": lambda f, x: jax.jacfwd(f)(x),
-    "linearize": lambda f, x: jax.linearize(f, x)[1](V),
+    "hessian": jax.hessian,
+    "vjp of vjp": lambda f: lambda x: jax.vjp(jax.grad(f), x)[1](V)[0],
 }
 
 
-def scalar_of(backward):
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_a_derivative_and_its_vmap_equal_those_of_autodiff(name):
     cell = SimpleCell(2, "layer")
     params = init(cell)
-    options = ScanOptions(backward=backward)
 
-    def scalar(x):
-        # Layer norm over two units makes odd functions of them cancel.
-        return jnp.sum(jnp.exp(unroll(cell, params, x, options=options).outputs))
+    def derivative(backward):
+        def scalar(x):
+            options = ScanOptions(backward=backward)
+            # Layer norm over two units makes odd functions of them cancel.
+            return jnp.sum(jnp.exp(unroll(cell, params, x, options=options).outputs))
 
-    return scalar
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in DERIVATIVES
-    ],
-)
-def test_a_derivative_and_its_vmap_equal_those_of_autodiff(name):
-    derivative = DERIVATIVES[name]
-
-    def of_both_sequences(backward):
-        return jax.vmap(lambda x: derivative(scalar_of(backward), x))(X[:2, :3])
+        return DERIVATIVES[name](scalar)
 
     @jax.jit
-    def of_all():
-        one = derivative(scalar_of("lean"), X[1, :3])
-        return one, *map(of_both_sequences, ("lean", "autodiff"))
+    def of_all(x):
+        both = [jax.vmap(derivative(backward))(x) for backward in ("lean", "autodiff")]
+        return derivative("lean")(x[1]), *both
 
-    one, lean, plain = of_all()
+    one, lean, plain = of_all(X[:2, :3])
     assert np.abs(plain).max() > 1e-3
     close(lean, plain)
     close(one, np.asarray(lean)[1])
 
 
-@pytest.mark.parametrize("name", FORWARD_MODE)
-def test_forward_mode_needs_autodiff(name):
-    derivative, x = FORWARD_MODE[name], X[0, :3]
-
-    @jax.jit
-    def of_both():
-        return derivative(scalar_of("autodiff"), x), jax.grad(scalar_of("lean"))(x)
-
-    found, gradient = of_both()
-    close(found, gradient if name == "jacfwd" else np.vdot(gradient, V))
-
-    def of_lean(x):
-        return derivative(scalar_of("lean"), x)
-
-    for function, inputs in ((of_lean, x), (jax.vmap(of_lean), X[:2, :3])):
-        with pytest.raises(TypeError, match="forward-mode"):
-            jax.jit(function).lower(inputs)
-
-
 def test_checkpoint_and_no_jit():
-    for gradient in (
-        jax.jit(jax.grad(jax.checkpoint(loss_of(LSTM)), (0, 1))),
-        jax.grad(loss_of(LSTM), (0, 1)),
-    ):
-        close(gradient(init(LSTM), X, LENGTHS), expected(LSTM)[1])
-
-
-@pytest.mark.slow
-def test_vmap_over_sequences_and_over_parameters():
-    loss, params = loss_of(LSTM), init(LSTM)
-    of_each = jax.vmap(jax.grad(loss, (0, 1)), (None, 0, 0))
-    d_params, d_x = jax.jit(of_each)(params, X, LENGTHS)
-    close((jax.tree.map(lambda g: g.sum(0), d_params), d_x), expected(LSTM)[1])
-
-    two = jax.tree.map(lambda p: jnp.stack([p, p]), params)
-    both = jax.jit(jax.vmap(jax.grad(loss), (0, None, None)))(two, X, LENGTHS)
-    close(jax.tree.map(lambda g: g[1], both), expected(LSTM)[1][0])
+    checkpointed = jax.jit(jax.grad(jax.checkpoint(loss_of(LSTM)), (0, 1)))
+    close(checkpointed(init(LSTM), X, LENGTHS), expected(LSTM)[1])
+    simple = SimpleCell(H, "none")
+    gradient = jax.grad(loss_of(simple), (0, 1))
+    close(gradient(init(simple), X, LENGTHS), expected(simple)[1])
 
 
 # Devices
@@ -164,22 +111,6 @@ def test_pmap():
     gradients = over_devices(init(LSTM), x, lengths)
     gradients = jax.device_get(gradients)
     close(jax.tree.map(lambda g: g[0], gradients), expected(LSTM)[1][0])
-
-
-def test_shard_map():
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
-
-    @functools.partial(
-        jax.shard_map,
-        mesh=mesh,
-        in_specs=(P(), P("data"), P("data")),
-        out_specs=P(),
-    )
-    def of_all(params, x, lengths):
-        return jax.lax.psum(loss_of(LSTM)(params, x, lengths), "data")
-
-    gradients = jax.jit(jax.grad(of_all, (0, 1)))(init(LSTM), X, LENGTHS)
-    close(gradients, expected(LSTM)[1])
 
 
 KERNELS = {"w_x": P(None, "model"), "w_h": P(None, "model")}
@@ -200,28 +131,28 @@ def put(mesh, params, specs):
     return jax.tree_util.tree_map_with_path(put_param, params), x, lengths
 
 
-@pytest.mark.parametrize(
-    ("cell", "specs"),
-    [
-        (LSTM, UNITS),
-        (LSTM, INPUTS),
-        *[
-            pytest.param(cell, KERNELS, marks=pytest.mark.slow)
-            for cell in (
-                LSTMCell(H, peephole=True, inner_bias=True, learned_carry=True),
-                LSTMCell(H, "batch"),
-                GRUCell(H, "layer"),
-                GRUCell(H, "none", reset="before"),
-                SimpleCell(H, "rms"),
-                SimpleCell(H, "weight"),
-                zoneout(STACK, 0.3, 0.3),
-                variational_dropout(GRUCell(H, "none"), 0.3, 0.3),
-            )
-        ],
+SLOW = [
+    (AxisType.Auto, LSTM, UNITS),
+    *[
+        (AxisType.Explicit, cell, KERNELS)
+        for cell in (
+            LSTMCell(H, peephole=True, inner_bias=True, learned_carry=True),
+            LSTMCell(H, "batch"),
+            SimpleCell(H, "weight"),
+            zoneout(STACK, 0.3, 0.3),
+            variational_dropout(GRUCell(H, "none"), 0.3, 0.3),
+        )
     ],
-)
+]
+
+
 @pytest.mark.parametrize(
-    "kind", [AxisType.Explicit, pytest.param(AxisType.Auto, marks=pytest.mark.slow)]
+    ("kind", "cell", "specs"),
+    [
+        (AxisType.Explicit, LSTM, UNITS),
+        (AxisType.Explicit, LSTM, INPUTS),
+        *[pytest.param(*case, marks=pytest.mark.slow) for case in SLOW],
+    ],
 )
 def test_a_mesh_of_data_and_model(kind, cell, specs):
     """The noise as well is that of one device, and a gradient is as its parameter."""
@@ -272,24 +203,14 @@ def test_step_under_an_explicit_mesh():
 
 
 @pytest.mark.parametrize(
-    ("options", "is_quick"),
+    ("options", "first"),
     [
-        (ScanOptions(platform="cpu", save="carries"), True),
-        (ScanOptions(platform="gpu", chunk=4), True),
-        *[
-            pytest.param(
-                ScanOptions(platform=name, save=save, chunk=chunk),
-                False,
-                marks=pytest.mark.nightly,
-            )
-            for name in ("cpu", "gpu", "tpu")
-            for save in ("products", "recurrent", "carries")
-            for chunk in (None, 2)
-        ],
+        (ScanOptions(platform="cpu", save="carries"), 0),
+        (ScanOptions(platform="gpu", chunk=4), 1),
     ],
 )
 def test_products_of_the_gradient_have_the_precision_of_the_forward_pass(
-    options, is_quick
+    options, first
 ):
     """Also where JAX traces the gradient outside of the caller's context."""
     x = programs.X
@@ -299,9 +220,8 @@ def test_products_of_the_gradient_have_the_precision_of_the_forward_pass(
             result = unroll(cell, params, x, memory=programs.MEMORY, options=options)
             return total(result)
 
-    # Each form by default with every second cell.
-    cells = list(programs.CELLS.items())
-    for name, cell in cells[options.platform == "cpu" :: 2 if is_quick else 1]:
+    # Each form with every second cell.
+    for name, cell in list(programs.CELLS.items())[first::2]:
         params, _ = shapes_of(cell)
         gradient = jax.grad(jax.jit(loss, static_argnums=0), (1, 2))
         found = precisions(jax.make_jaxpr(gradient, static_argnums=0)(cell, params, x))

@@ -1,13 +1,18 @@
-"""Zoneout, dropout, stacks, and bidirectional pairs."""
+"""Zoneout, dropout, stacks, wrappers inside of each other, and bidirectional pairs."""
+
+import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lnrepro.functional import (
+    Cell,
     DreamerBlockGRUCell,
     GRUCell,
     LSTMCell,
+    Prepared,
     SimpleCell,
     bidirectional,
     stack,
@@ -28,6 +33,7 @@ from tests.functional.programs import (
     problem,
     run,
     same,
+    shapes_of,
 )
 
 
@@ -59,29 +65,13 @@ def test_zoneout_keeps_or_moves_each_unit_and_takes_the_expectation_at_test_time
     same(mean, (0.5 * old[0] + 0.5 * new[0], 0.25 * old[1] + 0.75 * new[1]))
 
 
-def test_zoneout_of_a_cell_whose_carry_is_h_uses_the_rate_of_h():
-    plain = GRUCell(H, "none")
-    params, h = init(plain), np.ones((2, H), np.float32)
-    new, _ = one_step(plain, params, h, X[:, 0])
-    mixed, _ = one_step(zoneout(plain, 0.9, 0.25), params, h, X[:, 0])
-    same(mixed, 0.25 * h + 0.75 * new)
-
-
-def test_variational_dropout_uses_one_mask_for_the_whole_sequence():
-    cell = variational_dropout(SimpleCell(H, "none"), 0.5, 0.5)
-    params = init(cell)
-    noise = sample(cell)
-    assert set(np.unique(noise["h"])) <= {0.0, 2.0}
-    assert set(np.unique(noise["x"])) <= {0.0, 2.0}
-    h, outputs = np.zeros((2, H)), []
-    for t in range(T):
-        a = (X[:, t] * noise["x"]) @ params["w_x"]
-        a = a + (h * noise["h"]) @ params["w_h"] + params["bias"]
-        h = np.tanh(a)
-        outputs.append(h)
-    same(run(cell, params, X, noise=noise).outputs, np.stack(outputs, 1))
-    # It does nothing at test time.
-    same(run(cell, params, X), run(SimpleCell(H, "none"), params, X))
+def test_the_draws_of_zoneout_are_those_of_earlier_versions():
+    cell = zoneout(SimpleCell(8, "none"), rate_h=0.5)
+    params = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes_of(cell)[0])
+    ones = np.ones((1, 8), np.float32)
+    # A cell whose carry is h alone uses the rate of h.
+    h, _ = one_step(cell, params, ones, ones[:, :D], key=jax.random.key(5))
+    assert h.astype(int).tolist() == [[1, 0, 0, 1, 1, 1, 1, 1]]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +99,17 @@ def test_variational_dropout_reaches_every_product_with_h(cell):
     same(slopes, np.diag(np.diag(slopes)), 0)
 
 
+def test_rates_of_zero_are_no_noise():
+    for cell, is_noisy in (
+        (zoneout(GRUCell(H)), False),
+        (zoneout(GRUCell(H), 0.1), True),
+        (variational_dropout(GRUCell(H), 0, 0.0), False),
+        (zoneout(variational_dropout(GRUCell(H), 0.1)), True),
+        (stack(GRUCell(H), zoneout(GRUCell(H))), False),
+    ):
+        assert cell.is_noisy == is_noisy
+
+
 # Stacks
 
 
@@ -132,18 +133,12 @@ def test_a_stack_is_its_cells_one_after_the_other(skip):
         below = np.concatenate(outputs, -1)
     assert cell.features == below.shape[-1]
     same(run(cell, params, X).outputs, below)
-    if skip == "none":
-        nested = stack(stack(*cells[:2]), cells[2])
-        same(run(nested, (params[:2], params[2]), X).outputs, below)
 
 
 @pytest.mark.parametrize("skip", ["none", "graves", "residual"])
-@pytest.mark.parametrize("dropped", [(0,), (1,), (0, 1)])
-def test_dropout_in_a_stack_masks_what_a_cell_multiplies(skip, dropped):
-    """The skip carries x and the outputs whole."""
-    cells = [SimpleCell(H, "none")] * 2
-    for index in dropped:
-        cells[index] = variational_dropout(cells[index], 0.5, 0.5)
+def test_dropout_in_a_stack_masks_what_a_cell_multiplies(skip):
+    """One mask serves the whole sequence; the skip carries x and the outputs whole."""
+    cells = [variational_dropout(SimpleCell(H, "none"), 0.5, 0.5)] * 2
     cell = stack(*cells, skip=skip)
     params = init(cell)
     noise = sample(cell)
@@ -151,11 +146,10 @@ def test_dropout_in_a_stack_masks_what_a_cell_multiplies(skip, dropped):
     for x in np.moveaxis(X, 1, 0):
         below = x
         for index in range(2):
-            of_x, of_h = 1.0, 1.0
-            if index in dropped:
-                of_x, of_h = noise[index]["x"], noise[index]["h"]
-            a = (below * of_x) @ params[index]["w_x"]
-            a += (h[index] * of_h) @ params[index]["w_h"]
+            masks = noise[index]
+            assert set(np.unique(masks["h"])) <= {0.0, 2.0}
+            a = (below * masks["x"]) @ params[index]["w_x"]
+            a += (h[index] * masks["h"]) @ params[index]["w_h"]
             h[index] = np.tanh(a + params[index]["bias"])
             if skip == "graves":
                 below = np.concatenate([x, h[index]], -1)
@@ -167,27 +161,12 @@ def test_dropout_in_a_stack_masks_what_a_cell_multiplies(skip, dropped):
     same(run(cell, params, X, noise=noise).outputs, np.stack(outputs, 1))
 
 
-@pytest.mark.parametrize("wrap", [zoneout, variational_dropout])
-def test_rates_may_be_traced(wrap):
-    params = init(SimpleCell(H, "none"))
-
-    def outputs(rate):
-        cell = wrap(SimpleCell(H, "none"), rate, rate)
-        return unroll(cell, params, X, key=jax.random.key(0)).outputs
-
-    traced, known = jax.jit(lambda rate: (outputs(rate), outputs(0.5)))(0.5)
-    same(traced, known)
-
-
 def test_wrappers_reach_into_stacks():
-    cells = LSTMCell(H, "none"), GRUCell(H, "none")
+    cells = LSTMCell(H, "none"), stack(GRUCell(H, "none"), SimpleCell(H))
     of_stack = zoneout(stack(*cells, skip="residual"), 0.3, 0.4)
     assert of_stack == stack(*[zoneout(c, 0.3, 0.4) for c in cells], skip="residual")
     of_stack = variational_dropout(stack(*cells), 0.5, 0.25)
     assert of_stack == stack(*[variational_dropout(c, 0.5, 0.25) for c in cells])
-    nested = zoneout(stack(stack(*cells), GRUCell(H, "none")), 0.1)
-    inner = [zoneout(c, 0.1) for c in cells]
-    assert nested == stack(stack(*inner), zoneout(GRUCell(H, "none"), 0.1))
 
 
 def test_batch_norm_in_a_stack():
@@ -205,6 +184,75 @@ def test_batch_norm_in_a_stack():
     same(given.outputs, result.outputs, 1e-5)
 
 
+@dataclasses.dataclass(frozen=True)
+class Delay(Cell):
+    """The sum of x and the x before it; the carry has the size of x."""
+
+    features: int = H
+
+    def init(self, key, features_in, dtype=jnp.float32):
+        """Draw fresh parameters."""
+        return {"w_x": jax.random.normal(key, (features_in, self.features), dtype)}
+
+    def initial_carry(self, params, x):
+        """Return the x before the first one, and no output."""
+        return jnp.zeros_like(x), jnp.zeros((*x.shape[:-1], self.features), x.dtype)
+
+    def prepare(self, params):
+        """Return the weight."""
+        return Prepared(dict(params), {})
+
+    def step(self, dot, params, carry, x, context):
+        """Take one step."""
+        return (x, dot("w_x", x + carry[0])), None
+
+    def output(self, carry):
+        """Return the output."""
+        return carry[1]
+
+
+@pytest.mark.parametrize("skip", ["none", "graves"])
+def test_a_cell_of_a_stack_gets_its_carry_from_its_own_input(skip):
+    cells = GRUCell(6), Delay()
+    cell = stack(*cells, skip=skip)
+    params = init(cell)
+
+    @jax.jit
+    def both(params, x):
+        below = unroll(cells[0], params[0], x).outputs
+        given = jnp.concatenate([x, below], -1) if skip == "graves" else below
+        top = unroll(cells[1], params[1], given).outputs
+        return unroll(cell, params, x).outputs[..., -H:], top
+
+    same(*both(params, X), 1e-5)
+
+
+# Wrappers inside of each other
+
+PLAIN = SimpleCell(1000, "none")
+NESTS = {
+    "around a dropout": (
+        zoneout(variational_dropout(zoneout(PLAIN, 0.0, 0.3), 0.1), 0.0, 0.3),
+        0.49,
+    ),
+    "around a stack": (zoneout(stack(stack(zoneout(PLAIN, 0.0, 0.2))), 0.0, 0.5), 0.4),
+}
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_each_wrapper_draws_by_itself(name):
+    cell, moved = NESTS[name]
+
+    @jax.jit
+    def act():
+        params = jax.tree.map(lambda a: jnp.zeros(a.shape), shapes_of(cell)[0])
+        x = jnp.ones((1, D))
+        carry = jax.tree.map(lambda a: a + 7, cell.initial_carry(params, x))
+        return step(cell, params, carry, x, key=jax.random.key(5))[1]
+
+    assert abs(jnp.mean(act() != 7) - moved) < 0.06
+
+
 # Bidirectional pairs
 
 
@@ -219,10 +267,6 @@ def test_bidirectional_is_two_runs_side_by_side():
         "memory": MEMORY,
     }
     key = jax.random.key(3)
-    both = {"initial_carry": carries, "key": key}
-    how = {"static_argnums": (0, 1), "static_argnames": "time_major"}
-    run_both = on_host(jax.jit(bidirectional, **how))
-    result = run_both(*cells, params, X, **flags, **both)
     keys = jax.random.split(key)
     left, right = (
         run(
@@ -237,10 +281,11 @@ def test_bidirectional_is_two_runs_side_by_side():
         )
         for number in range(2)
     )
-    same(result.carry, (left.carry, right.carry))
-    same(result.outputs, np.concatenate([left.outputs, right.outputs], -1))
     flags |= {"mask": flags["mask"].T, "resets": flags["resets"].T}
-    time_major = run_both(
-        *cells, params, X.swapaxes(0, 1), time_major=True, **flags, **both
-    )
-    same(time_major.outputs.swapaxes(0, 1), result.outputs)
+    how = {"static_argnums": (0, 1), "static_argnames": "time_major"}
+    both = {"initial_carry": carries, "key": key, "time_major": True, **flags}
+    run_both = on_host(jax.jit(bidirectional, **how))
+    result = run_both(*cells, params, X.swapaxes(0, 1), **both)
+    same(result.carry, (left.carry, right.carry))
+    outputs = np.concatenate([left.outputs, right.outputs], -1)
+    same(result.outputs.swapaxes(0, 1), outputs)
