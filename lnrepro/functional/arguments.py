@@ -1,61 +1,105 @@
-"""Checks of what a user gives to `unroll` and `step`, each with one clear message."""
+"""Checks of what a user gives, each with one clear message."""
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional import products
-from lnrepro.functional.arrays import gather_from
-from lnrepro.functional.cells.base import Cell, Params
 
-# How the functions are called, for messages about the order of arguments, and the
-# fewest axes of x.
-SIGNATURES = {
-    "unroll": ("unroll(cell, params, x)", 2),
-    "step": ("step(cell, params, carry, x)", 1),
-}
-
-
-def inputs(function: str, cell: Cell, params: Params, x: Any) -> jax.Array:
-    """Check the inputs of a cell, and return them as an array.
+def positive_integer(owner: str, name: str, value: Any) -> None:
+    """Check a field that counts something.
 
     Args:
-      function: "unroll" or "step", for the messages.
-      cell: the cell.
-      params: its parameters.
-      x: [..., D], the inputs.
+      owner: name of the class or function, for the message.
+      name: name of the field, for the message.
+      value: what the user gave.
 
     Raises:
-      TypeError: x is not floating point, or cell, params and x stand in another order.
-      ValueError: too few axes.
+      ValueError: value is no positive integer.
     """
-    # A swap of params and x would fail later with a message about a shape or a name.
-    signature, least_axes = SIGNATURES[function]
-    is_swapped = isinstance(x, dict | tuple) or isinstance(params, jax.Array)
-    if is_swapped or not isinstance(cell, Cell):
-        kinds = ", ".join(type(value).__name__ for value in (cell, params, x))
-        raise TypeError(
-            f"{function}: cell, params and x are of the types {kinds}; call "
-            f"{signature} in this order"
-        )
-    x = jnp.asarray(x)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(
-            f"{function}: inputs have dtype {x.dtype}; they must be floating point "
-            "(embed or convert them first)"
-        )
-    if x.ndim < least_axes:
+    # NumPy's integers are integers too, and True is one to Python only.
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        raise ValueError(f"{owner}: {name}={value!r}; it must be a positive integer")
+
+
+def choice(owner: str, name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Check a field that has a few allowed values.
+
+    Args:
+      owner: name of the class or function, for the message.
+      name: name of the field, for the message.
+      value: what the user gave.
+      allowed: the values that the field may have.
+
+    Raises:
+      ValueError: value is none of them.
+    """
+    if value not in allowed:
         raise ValueError(
-            f"{function}: x has shape {x.shape}; it is [..., T, D], or [..., D] for "
-            "one step"
+            f"{owner}: {name}={value!r}; choose one of {', '.join(map(repr, allowed))}"
         )
-    # The step reads all features, on every device.
-    return gather_from(x, x.ndim - 1)
 
 
-def features(function: str, cell: Cell, weights: products.Weights, x: jax.Array):
+def not_negative(owner: str, name: str, value: Any) -> None:
+    """Check a number that may be zero, if it is known while tracing.
+
+    Args:
+      owner: name of the class or function, for the message.
+      name: name of the field, for the message.
+      value: what the user gave.
+
+    Raises:
+      ValueError: value is below 0, or is no number.
+    """
+    if isinstance(value, int | float) and not value >= 0:
+        raise ValueError(f"{owner}: {name}={value} must be 0 or more")
+
+
+def floating_point(owner: str, name: str, value: Any) -> jax.Array:
+    """Return an array that must be floating point.
+
+    Args:
+      owner: name of the function, for the message.
+      name: name of the argument, for the message.
+      value: what the user gave.
+
+    Raises:
+      TypeError: another dtype.
+    """
+    value = jnp.asarray(value)
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(
+            f"{owner}: {name} has dtype {value.dtype}; it must be floating point "
+            "(embed it, or convert it as in x.astype(jnp.float32))"
+        )
+    return value
+
+
+def of_shape(owner: str, name: str, value: jax.Array, shape: tuple) -> None:
+    """Raise ValueError where an array has another shape than the others ask for.
+
+    One that is smaller would broadcast, and give other numbers without a word.
+
+    Args:
+      owner: name of the function or class, for the message.
+      name: name of the argument, for the message.
+      value: what the user gave.
+      shape: the shape that it must have.
+    """
+    if value.shape != shape:
+        raise ValueError(
+            f"{owner}: {name} has shape {value.shape}, but the other arguments ask for "
+            f"{shape}"
+        )
+
+
+def features(function: str, cell: Any, weights: dict, x: jax.Array) -> None:
     """Raise ValueError where W_x takes another number of input features.
 
     Args:
@@ -98,11 +142,7 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
 
     def like(given, own):
         given = jnp.asarray(given)
-        if given.shape != own.shape:
-            raise ValueError(
-                f"{function}: the carry has shape {given.shape}, but these inputs and "
-                f"the cell's features ask for {own.shape}"
-            )
+        of_shape(function, "the carry", given, own.shape)
         # Only a narrower number becomes another dtype without loss.
         is_floating = jnp.issubdtype(given.dtype, jnp.floating)
         is_narrow = is_floating and given.dtype.itemsize < own.dtype.itemsize
@@ -114,37 +154,6 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
         return _sharded_like(given.astype(own.dtype), own)
 
     return jax.tree.map(like, carry, own_carry)
-
-
-def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
-    """Check what the step of a cell returned; a message names the cell.
-
-    Args:
-      cell: the cell.
-      carry: the carry that the step got.
-      result: what it returned.
-
-    Returns:
-      (carry in the dtypes of the old one, as a loop keeps them, statistics).
-
-    Raises:
-      TypeError: no pair, or a carry of another structure or shape.
-    """
-    # jax.lax.scan would name neither the cell nor its method.
-    where = f"{type(cell).__name__}.step"
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(
-            f"{where} must return a pair: the new carry, and the statistics, which are "
-            "None without batch norm"
-        )
-    shapes, new_shapes = jax.tree.map(jnp.shape, (carry, result[0]))
-    if shapes != new_shapes:
-        raise TypeError(
-            f"{where} returned a carry of shapes {new_shapes}, but initial_carry "
-            f"returns {shapes}"
-        )
-    new, statistics = result
-    return jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry), statistics
 
 
 def _in_containers_of(own, carry):

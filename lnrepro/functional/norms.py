@@ -18,8 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import floating_point, not_negative, of_shape
 from lnrepro.functional.arrays import at_least_f32, row
-from lnrepro.functional.fields import not_negative
 
 
 def layer_norm(
@@ -245,13 +245,7 @@ def _row_statistics(
     if 0 in rows:
         raise ValueError(f"batch_norm: x {x.shape} has no row to take statistics from")
     counts = jnp.ones((), bool) if mask is None else jnp.asarray(mask).astype(bool)
-    try:
-        counts = jnp.broadcast_to(counts, rows)[..., None]
-    except ValueError:
-        raise ValueError(
-            f"batch_norm: mask has shape {counts.shape}, which does not broadcast to "
-            f"{rows}, the shape of x without its features"
-        ) from None
+    counts = jnp.broadcast_to(counts, rows)[..., None]
 
     def total(a):
         # A product with the mask would keep the NaN of padding.
@@ -270,20 +264,9 @@ def _square_of_columns(w):
     return jnp.sum(jnp.square(w), tuple(range(w.ndim - 1)), keepdims=True)
 
 
-def _floating(function, x):
-    """Return x as an array of a floating-point dtype."""
-    x = jnp.asarray(x)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(
-            f"{function}: expected a floating-point array, got dtype {x.dtype}; "
-            "convert it first, e.g. x.astype(jnp.float32)"
-        )
-    return x
-
-
 def _with_features(function, x, epsilon):
     """Return x as a floating-point array that has a last axis; check epsilon."""
-    x = _floating(function, x)
+    x = floating_point(function, "x", x)
     not_negative(function, "epsilon", epsilon)
     if not x.ndim or not x.shape[-1]:
         raise ValueError(f"{function}: x has shape {x.shape}, and no features")
@@ -291,7 +274,7 @@ def _with_features(function, x, epsilon):
 
 
 def _kernel(function, name, w):
-    w = _floating(function, w)
+    w = floating_point(function, name, w)
     if w.ndim < 2:
         raise ValueError(
             f"{function}: {name} has shape {w.shape}; a kernel has at least two axes, "
@@ -303,12 +286,7 @@ def _kernel(function, name, w):
 def _checked_row(function, name, value, x):
     """`row` of a vector that must be [H] for x [..., H]."""
     value = jnp.asarray(value)
-    # One of shape [1] would broadcast, and give other numbers without a word.
-    if value.shape != x.shape[-1:]:
-        raise ValueError(
-            f"{function}: {name} has shape {value.shape}, but the last axis of "
-            f"{x.shape} asks for {x.shape[-1:]}"
-        )
+    of_shape(function, name, value, x.shape[-1:])
     return row(value, x)
 
 

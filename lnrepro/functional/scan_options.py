@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jax
 
 from lnrepro import defaults
+from lnrepro.functional.arguments import choice, positive_integer
 from lnrepro.functional.fast import fission, kernels, platform
 from lnrepro.functional.fast.kernels import Way
-from lnrepro.functional.fields import choice, positive_integer
 from lnrepro.functional.products import Reads, Weights
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import of_shape
 from lnrepro.functional.cells.base import Cell
 
 
@@ -114,11 +115,12 @@ def without_padding(a: jax.Array, mask: jax.Array | None) -> jax.Array:
     return jnp.where(mask[..., None], a, jnp.zeros((), a.dtype))
 
 
-def flags(name: str, values: Any, x: jax.Array) -> jax.Array | None:
+def flags(function: str, name: str, values: Any, x: jax.Array) -> jax.Array | None:
     """Return a mask or resets as booleans, None where there are none.
 
     Args:
-      name: where they stand, such as "unroll: mask", for the message.
+      function: "unroll" or "step", for the message.
+      name: of the argument, for the message.
       values: booleans or numbers of the shape of x without its features. Zero is False.
       x: the inputs.
 
@@ -133,13 +135,11 @@ def flags(name: str, values: Any, x: jax.Array) -> jax.Array | None:
     # values cannot tell it from `done`.
     if "reset" in name and jnp.issubdtype(values.dtype, jnp.inexact):
         raise TypeError(
-            f"{name} has dtype {values.dtype}; it must hold booleans or integers: "
-            "done.astype(bool), and not a discount, which is 0 where an episode ends"
+            f"{function}: {name} has dtype {values.dtype}; it must hold booleans or "
+            "integers: done.astype(bool), and not a discount, which is 0 where an "
+            "episode ends"
         )
-    if values.shape != x.shape[:-1]:
-        raise ValueError(
-            f"{name} has shape {values.shape}; these inputs ask for {x.shape[:-1]}"
-        )
+    of_shape(function, name, values, x.shape[:-1])
     return values.astype(bool)
 
 
@@ -160,11 +160,7 @@ def padding_mask(
     if seq_lengths is None:
         return mask
     seq_lengths = jnp.asarray(seq_lengths)
-    if seq_lengths.shape != x.shape[1:-1]:
-        raise ValueError(
-            f"unroll: seq_lengths has shape {seq_lengths.shape}; these inputs ask for "
-            f"{x.shape[1:-1]}, one length per sequence"
-        )
+    of_shape("unroll", "seq_lengths", seq_lengths, x.shape[1:-1])
     if not jnp.issubdtype(seq_lengths.dtype, jnp.integer):
         raise TypeError(
             f"unroll: seq_lengths has dtype {seq_lengths.dtype}; it must hold integers"

@@ -135,8 +135,8 @@ def unroll(
     (2, 5, 8)
     """
     x, weights, step_params = _start("unroll", cell, params, x, dtype)
-    mask = sequences.flags("unroll: mask", mask, x)
-    resets = sequences.flags("unroll: resets", resets, x)
+    mask = sequences.flags("unroll", "mask", mask, x)
+    resets = sequences.flags("unroll", "resets", resets, x)
     batch_axes = x.ndim - 2
     if not time_major:
         # Time first, as `lax.scan` wants it: [T, ..., D].
@@ -244,8 +244,8 @@ def step(
     (2, 8)
     """
     x, weights, step_params = _start("step", cell, params, x, dtype)
-    mask = sequences.flags("step: mask", mask, x)
-    reset = sequences.flags("step: reset", reset, x)
+    mask = sequences.flags("step", "mask", mask, x)
+    reset = sequences.flags("step", "reset", reset, x)
     # Padding may hold anything, even NaN, which would reach the gradients.
     x = sequences.without_padding(x, mask)
     if key is not None and noise is None:
@@ -269,7 +269,9 @@ def _start(function, cell, params, x, dtype):
 
     The weights are those that multiply, and no other arrays are rounded to `dtype`.
     """
-    x = arguments.inputs(function, cell, params, x)
+    x = arguments.floating_point(function, "x", x)
+    # The step reads all features, on every device.
+    x = gather_from(x, x.ndim - 1)
     # Prepared at the precision of the parameters, before any cast. What a step reads
     # besides the weights, such as gains, is in float32 at least, and so are the sums of
     # its gradients.
@@ -306,12 +308,17 @@ def _guarded_step(cell, dot, inputs, carry, x, context):
     # A reset stands before the step that sees the first input of a new sequence.
     if reset is not None:
         carry = sequences.where(reset, inputs.reset_carry, carry)
-    result = cell.step(dot, inputs.params, carry, x, context)
-    new, statistics = arguments.step_result(cell, carry, result)
+    new, statistics = cell.step(dot, inputs.params, carry, x, context)
+    # A loop keeps the dtypes of the carry.
+    new = jax.tree.map(_cast_like, new, carry)
     # A padded step passes the carry on.
     if context.mask is not None:
         new = sequences.where(context.mask, new, carry)
     return new, statistics
+
+
+def _cast_like(a, like):
+    return a.astype(like.dtype)
 
 
 def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
@@ -424,14 +431,8 @@ def bidirectional(
       in the order of x, and statistics is None: batch norm takes those of the batch.
 
     Raises:
-      TypeError: params that are no pair, or as `unroll`.
-      ValueError: as `unroll`.
+      TypeError, ValueError: as `unroll`.
     """
-    if not isinstance(params, tuple | list) or len(params) != 2:
-        raise TypeError(
-            "bidirectional: params must be a pair, the parameters of the forward and "
-            f"of the backward cell; it is a {type(params).__name__}"
-        )
     keys = None, None
     if key is not None:
         # Each cell draws its own noise, so the key is split.

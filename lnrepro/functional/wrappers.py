@@ -11,9 +11,9 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import choice
 from lnrepro.functional.arrays import at_least_f32, wide_dtype, zeros_for
 from lnrepro.functional.cells.base import Cell, Prepared
-from lnrepro.functional.fields import choice
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro import functional
+from lnrepro.functional.arguments import choice
 from lnrepro.functional.cells.base import Carry
-from lnrepro.functional.fields import choice
 from lnrepro.linen.cells import FunctionalCell
 from lnrepro.linen.sequences import RNN
 

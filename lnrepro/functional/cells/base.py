@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import of_shape
 from lnrepro.functional.arrays import wide_dtype
 from lnrepro.functional.products import Dot
 
@@ -58,6 +59,12 @@ class Prepared(NamedTuple):
     params: Any
 
 
+def split(params: dict) -> Prepared:
+    """Split prepared parameters by their names, of which those of weights are w_..."""
+    weights = {name: a for name, a in params.items() if name.startswith("w_")}
+    return Prepared(weights, {n: a for n, a in params.items() if n not in weights})
+
+
 class Cell:
     """A recurrent cell.
 
@@ -83,7 +90,7 @@ class Cell:
           features_in: D, the size of the input.
           dtype: dtype of the parameters.
         """
-        raise TypeError(f"{type(self).__name__} does not define init")
+        raise NotImplementedError
 
     def initial_carry(self, params: Params, x: jax.Array) -> Carry:
         """Return the carry before the first step.
@@ -96,11 +103,11 @@ class Cell:
           params: the parameters.
           x: [..., D], inputs of one step: the carry has their batch axes.
         """
-        raise TypeError(f"{type(self).__name__} does not define initial_carry")
+        raise NotImplementedError
 
     def prepare(self, params: Params) -> Prepared:
         """Split the parameters into weights for `dot` and the rest, once a sequence."""
-        raise TypeError(f"{type(self).__name__} does not define prepare")
+        raise NotImplementedError
 
     def step(
         self,
@@ -126,14 +133,14 @@ class Cell:
         Returns:
           (carry, statistics): statistics is None, or {site: (mean, var)} of batch norm.
         """
-        raise TypeError(f"{type(self).__name__} does not define step")
+        raise NotImplementedError
 
     def output(self, carry: Carry) -> jax.Array:
         """Return the output [..., H] of a step from the carry after it.
 
         Zoneout asks for a cell whose output is h, the last array of the carry.
         """
-        raise TypeError(f"{type(self).__name__} does not define output")
+        raise NotImplementedError
 
     def sample(self, key: jax.Array, x: jax.Array) -> Any:
         """Draw noise once for a whole sequence. None means that there is none.
@@ -193,12 +200,7 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
             "these options does not have"
         )
     for name, spec in specs.items():
-        # A smaller array would broadcast, and give other numbers without a word.
-        if params[name].shape != spec.shape:
-            raise ValueError(
-                f"{cell}: {name} has shape {params[name].shape}, but a cell with these "
-                f"options has {spec.shape}"
-            )
+        of_shape(cell, name, params[name], spec.shape)
 
 
 def clip_gradient(x: Any, limit: Any) -> Any:

@@ -14,8 +14,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import positive_integer
 from lnrepro.functional.arrays import add_row, gather_from, zeros_for
-from lnrepro.functional.cells.base import ParamSpec, Prepared, check_params, draw
+from lnrepro.functional.cells.base import ParamSpec, Prepared, check_params, draw, split
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import (
     Norm,
@@ -24,7 +25,6 @@ from lnrepro.functional.cells.sites import (
     Site,
     site_specs,
 )
-from lnrepro.functional.fields import positive_integer
 
 lecun_normal = jax.nn.initializers.lecun_normal()
 
@@ -152,7 +152,11 @@ class DreamerBlockGRUCell(NormedCell):
 
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters; features_in is the sum of input_sizes."""
-        self._check_input(features_in)
+        if features_in != sum(self.input_sizes):
+            raise ValueError(
+                f"DreamerBlockGRUCell: inputs have {features_in} features, but "
+                f"input_sizes={self.input_sizes} add up to {sum(self.input_sizes)}"
+            )
         return draw(self._specs(), key, dtype)
 
     def _specs(self):
@@ -183,8 +187,7 @@ class DreamerBlockGRUCell(NormedCell):
           ValueError: parameters that belong to a cell with other options.
         """
         check_params(type(self).__name__, params, self._specs())
-        weights = {name: a for name, a in params.items() if name.startswith("w_")}
-        rest = {name: a for name, a in params.items() if name not in weights}
+        weights, rest = split(params)
         rows = self.features // self.blocks
         # An Explicit mesh may split the blocks, but not what is inside of a block.
         hidden, gates = (
@@ -205,7 +208,6 @@ class DreamerBlockGRUCell(NormedCell):
 
     def step(self, dot, params, carry, x, context):
         """Take one step."""
-        self._check_input(x.shape[-1])
         normalise = Normaliser(self.site_norms, params, context)
         ends = itertools.accumulate(self.input_sizes)
         parts = jnp.split(x, list(ends)[:-1], -1)
@@ -224,14 +226,6 @@ class DreamerBlockGRUCell(NormedCell):
     def output(self, carry):
         """Return h, the carry itself."""
         return carry
-
-    def _check_input(self, features_in):
-        """Raise ValueError unless the input consists of its parts."""
-        if features_in != sum(self.input_sizes):
-            raise ValueError(
-                f"DreamerBlockGRUCell: inputs have {features_in} features, but "
-                f"input_sizes={self.input_sizes} add up to {sum(self.input_sizes)}"
-            )
 
 
 def _mix(a, h, activation_fn=jnp.tanh):

@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import positive_integer
 from lnrepro.functional.arrays import row, zeros_for
 from lnrepro.functional.cells.base import (
     Initializer,
@@ -14,9 +15,9 @@ from lnrepro.functional.cells.base import (
     Prepared,
     check_params,
     draw,
+    split,
 )
 from lnrepro.functional.cells.sites import Norm, NormedCell, site_specs
-from lnrepro.functional.fields import positive_integer
 
 glorot_uniform = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
@@ -117,13 +118,13 @@ class GatedCell(NormedCell):
         # Any number of input features is right here; `unroll` compares it with x.
         features_in = params["w_x"].shape[0] if "w_x" in params else 1
         check_params(type(self).__name__, params, self._specs(features_in))
-        prepared = self.prepared(params)
-        weights = {name: a for name, a in prepared.items() if name.startswith("w_")}
+        weights, rest = split(self.prepared(params))
         # The step does not read these. Leaving them out spares the backward pass sums
         # over time that would be zero.
-        plain = {site for site, norm in self.site_norms.items() if norm.is_plain}
-        unread = {*weights, *self.carry_names, *(f"length_{site}" for site in plain)}
-        return Prepared(weights, {n: a for n, a in prepared.items() if n not in unread})
+        plain = [site for site, norm in self.site_norms.items() if norm.is_plain]
+        for name in (*self.carry_names, *(f"length_{site}" for site in plain)):
+            rest.pop(name, None)
+        return Prepared(weights, rest)
 
     def output(self, carry):
         """Return h, the carry itself."""

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import choice
 from lnrepro.functional.arrays import add_row
 from lnrepro.functional.cells.base import ParamSpec
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Normaliser, Site
-from lnrepro.functional.fields import choice
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import choice
 from lnrepro.functional.arrays import add_row, at_least_f32, row
 from lnrepro.functional.cells.base import (
     ParamSpec,
@@ -14,7 +15,6 @@ from lnrepro.functional.cells.base import (
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Normaliser, Site
-from lnrepro.functional.fields import choice
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 
 from lnrepro.functional import norms
+from lnrepro.functional.arguments import not_negative
 from lnrepro.functional.arrays import add_row, at_least_f32
 from lnrepro.functional.cells.base import Cell, Initializer, ParamSpec, StepContext
 from lnrepro.functional.fast.layer_norm import (
@@ -20,7 +21,6 @@ from lnrepro.functional.fast.layer_norm import (
     centre,
     layer_norm_of_groups,
 )
-from lnrepro.functional.fields import not_negative
 
 zeros = jax.nn.initializers.zeros
 
@@ -104,13 +104,15 @@ class Norm:
         names = self.names_at(site)
         if names is None:
             return Norm(site.size)
+        if not site.has_bias:
+            names = tuple(name for name in names if name != "bias")
         return dataclasses.replace(
             self,
             size=site.size,
             epsilon=epsilon if self.epsilon is None else self.epsilon,
             groups=site.groups,
             is_product=site.is_prepared and not site.is_state,
-            names=tuple(name for name in names if name != "bias" or site.has_bias),
+            names=names,
         )
 
     def names_at(self, site: Site) -> tuple[str, ...] | None:
@@ -266,7 +268,7 @@ class NormedCell(Cell):
 
     def sites_for(self, norm: Norm) -> dict[str, Site]:
         """Return the table of the sites, in the order of their parameters."""
-        raise TypeError(f"{type(self).__name__} does not define sites_for")
+        raise NotImplementedError
 
     def check_norm(self) -> None:
         """Raise ValueError for an unknown norm, or one that the cell cannot apply."""
