@@ -74,6 +74,18 @@ def test_the_draws_of_zoneout_are_those_of_earlier_versions():
     assert h.astype(int).tolist() == [[1, 0, 0, 1, 1, 1, 1, 1]]
 
 
+def test_variational_dropout_uses_one_mask_for_the_whole_sequence():
+    cell = variational_dropout(SimpleCell(H, "none"), 0.5, 0.5)
+    params, noise = init(cell), sample(cell)
+    assert set(np.unique([noise["x"], noise["h"]])) == {0.0, 2.0}
+    h, outputs = np.zeros((2, H)), []
+    for x in np.moveaxis(X, 1, 0):
+        a = (x * noise["x"]) @ params["w_x"] + (h * noise["h"]) @ params["w_h"]
+        h = np.tanh(a + params["bias"])
+        outputs.append(h)
+    same(run(cell, params, X, noise=noise).outputs, np.stack(outputs, 1))
+
+
 @pytest.mark.parametrize(
     "cell",
     [
@@ -115,13 +127,17 @@ def test_rates_of_zero_are_no_noise():
 
 @pytest.mark.parametrize("skip", ["none", "graves", "residual"])
 def test_a_stack_is_its_cells_one_after_the_other(skip):
-    """The first cell has another number of inputs, and the last one of outputs."""
+    """The first cell has another number of inputs, and the last one of outputs.
+
+    What a cell drops, the skip carries whole.
+    """
     cells = LSTMCell(5, "layer"), GRUCell(5, "none"), SimpleCell(6, "none")
+    cells = [variational_dropout(cell, 0.5, 0.5) for cell in cells]
     cell = stack(*cells, skip=skip)
-    params = init(cell)
+    params, noise = init(cell), sample(cell)
     below, outputs = X, []
-    for one, one_params in zip(cells, params, strict=True):
-        y = run(one, one_params, below).outputs
+    for one, one_params, one_noise in zip(cells, params, noise, strict=True):
+        y = run(one, one_params, below, noise=one_noise).outputs
         outputs.append(y)
         if skip == "graves":
             below = np.concatenate([X, y], -1)
@@ -132,33 +148,7 @@ def test_a_stack_is_its_cells_one_after_the_other(skip):
     if skip == "graves":
         below = np.concatenate(outputs, -1)
     assert cell.features == below.shape[-1]
-    same(run(cell, params, X).outputs, below)
-
-
-@pytest.mark.parametrize("skip", ["none", "graves", "residual"])
-def test_dropout_in_a_stack_masks_what_a_cell_multiplies(skip):
-    """One mask serves the whole sequence; the skip carries x and the outputs whole."""
-    cells = [variational_dropout(SimpleCell(H, "none"), 0.5, 0.5)] * 2
-    cell = stack(*cells, skip=skip)
-    params = init(cell)
-    noise = sample(cell)
-    h, outputs = [np.zeros((2, H))] * 2, []
-    for x in np.moveaxis(X, 1, 0):
-        below = x
-        for index in range(2):
-            masks = noise[index]
-            assert set(np.unique(masks["h"])) <= {0.0, 2.0}
-            a = (below * masks["x"]) @ params[index]["w_x"]
-            a += (h[index] * masks["h"]) @ params[index]["w_h"]
-            h[index] = np.tanh(a + params[index]["bias"])
-            if skip == "graves":
-                below = np.concatenate([x, h[index]], -1)
-            elif skip == "residual":
-                below = below + h[index]
-            else:
-                below = h[index]
-        outputs.append(np.concatenate(h, -1) if skip == "graves" else below)
-    same(run(cell, params, X, noise=noise).outputs, np.stack(outputs, 1))
+    same(run(cell, params, X, noise=noise).outputs, below)
 
 
 def test_wrappers_reach_into_stacks():
