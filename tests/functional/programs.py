@@ -11,6 +11,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
 from lnrepro.functional import (
@@ -105,6 +106,12 @@ def same(a, b, tolerance=1e-6):
         a,
         b,
     )
+
+
+def relative_error(found, exact):
+    """|a - b| / |b| over all arrays of two trees, of which b may be of float64."""
+    found, exact = (np.float64(ravel_pytree(tree)[0]) for tree in (found, exact))
+    return np.linalg.norm(found - exact) / np.linalg.norm(exact)
 
 
 def shifted(tree, by=0.1):

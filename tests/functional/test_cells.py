@@ -248,7 +248,6 @@ def test_gradients_of_the_preactivations_are_clipped(x64):
 
 SAMPLES = [
     LSTMCell(4, "layer", peephole=True),
-    GRUCell(4, "none", gate_fn=jax.nn.hard_sigmoid, activation_fn=jax.nn.relu),
     SimpleCell(4, "rms", scale_init=jax.nn.initializers.ones),
     DreamerGRUCell(4, "layer"),
     DreamerBlockGRUCell(16, hidden_features=4, input_sizes=(3, 2)),

@@ -134,21 +134,3 @@ def test_a_gradient_is_traced_under_the_settings_of_the_call(options):
     weights = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), WEIGHTS)
     jax.eval_shape(jax.grad(jax.jit(loss)), weights)
     assert seen == [[True, "raise", "highest", False]] * len(seen)
-
-
-def test_a_network_in_float64_inside_of_a_loss_in_float32():
-    cell = LSTMCell(H, gradient_clip=0.1)
-    params = drawn(shapes_of(cell, H)[0])
-    x = jnp.asarray(np.moveaxis(X, 0, 1), jnp.float32)
-
-    def loss(params, x):
-        with jax.enable_x64(True):
-            wide, x = jax.tree.map(lambda a: a.astype(jnp.float64), (params, x))
-            outputs = unroll(cell, wide, x).outputs
-            assert outputs.dtype == jnp.float64
-            return jnp.sum(outputs).astype(jnp.float32)
-
-    found = jax.grad(jax.jit(loss))(params, x)
-    with jax.enable_x64(True):
-        exact = jax.jit(jax.grad(loss))(params, x)
-    same(found, exact, 1e-6)

@@ -34,7 +34,7 @@ from lnrepro.functional import (
 )
 from lnrepro.functional.fast.platform import tracing_for
 from tests.functional import programs
-from tests.functional.programs import norms_of, problem, same
+from tests.functional.programs import norms_of, problem, relative_error, same
 from tests.precisions import narrow_operations
 
 B, T, H = 4, 128, 32
@@ -48,14 +48,6 @@ nightly = functools.partial(pytest.param, marks=pytest.mark.nightly)
 def compiled(function, excess):
     """The function compiled with or without XLA's licence to keep more precision."""
     return jax.jit(function, compiler_options={"xla_allow_excess_precision": excess})
-
-
-def error(found, exact):
-    """|a - b| / |b| over all arrays of two trees, of which b may be of float64."""
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True)
-    pairs = [(np.asarray(a, np.float64), np.asarray(b)) for a, b in pairs]
-    distance = sum(np.sum((a - b) ** 2) for a, b in pairs)
-    return float(np.sqrt(distance / sum(np.sum(b**2) for _, b in pairs)))
 
 
 def fresh(cell, dtype, seed=0):
@@ -84,7 +76,7 @@ def gradient_errors(cell, dtypes, excess=False, platform=None):
         mine = gradient(*narrow)
         exact = gradient(*as_dtype(narrow, jnp.float64))
         assert {a.dtype for a in mine.values()} == {jnp.dtype(dtype)}
-        errors[dtype] = error(mine, exact)
+        errors[dtype] = relative_error(mine, exact)
     return errors
 
 
@@ -204,7 +196,7 @@ def error_of_a_thousand_steps(name, platform, excess, seed=0):
 
     found = carry(params, x)
     with jax.enable_x64(True):
-        return error(found, carry(*as_dtype((params, x), jnp.float64)))
+        return relative_error(found, carry(*as_dtype((params, x), jnp.float64)))
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])

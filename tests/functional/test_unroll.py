@@ -3,11 +3,11 @@
 Steps, padding, direction, batch norm, noise and derivatives.
 """
 
+import collections
 import functools
 import os
 import subprocess
 import sys
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -160,18 +160,9 @@ def test_a_carry_and_inputs_that_no_valid_step_reads_may_hold_nan(reverse):
     assert kept == [[False, True, False], [False, True, True]]
 
 
-class State(NamedTuple):
-    """A carry of an LSTM with names."""
-
-    c: jax.Array
-    h: jax.Array
-
-
-class Hidden(NamedTuple):
-    """The order of Haiku's LSTM."""
-
-    hidden: jax.Array
-    cell: jax.Array
+State = collections.namedtuple("State", "c h")
+# The order of Haiku's LSTM.
+Hidden = collections.namedtuple("Hidden", "hidden cell")
 
 
 def test_a_carry_may_lose_its_tuples():
