@@ -1,7 +1,7 @@
 """Benchmarks: python scripts/bench.py COMMAND [flags]
 
 engine    what the trainer costs beyond the compiled step, on MNIST
-cells     the recurrent cells against Flax, and Haiku and torch if they are installed
+cells     the recurrent cells against Flax, and on a GPU cuDNN
 kernels   recurrences as one kernel beside the scan, on a GPU or a TPU
 programs  whole programs with Flax's cells and ours: PPO, a seq2seq
 compiled  cells and optimiser steps compiled for an H100 or a TPU, without one

@@ -7,7 +7,6 @@
 """
 
 import argparse
-import importlib.util
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +32,8 @@ SHAPES = cells.SHAPES | {
     # That of TorchRL's benchmarks/test_rnn_reset_backends_benchmark.py.
     "torchrl": Shape(steps=128, batch=128, features=32, units=256, resets=0.03),
 }
-# Flax, and cuDNN of JAX, know no resets. TorchRL has no norms.
-PEERS = ("Flax", "cuDNN", "TorchRL", "TorchRL cuDNN")
+# They know no resets.
+PEERS = ("Flax", "cuDNN")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--peers",
         action="store_true",
-        help="measure Flax, on a GPU also cuDNN and TorchRL",
+        help="measure Flax, on a GPU also cuDNN",
     )
     cells.add_timing_arguments(parser)
     records.add_json_flag(parser)
@@ -62,8 +61,6 @@ def main(args: argparse.Namespace) -> None:
     if platform.current() == "cpu":
         raise UserError("kernels: there is none for a CPU; run it on a GPU or a TPU")
     print(f"kernel and scan, {records.where()}\n")
-    if args.peers and not has_torchrl():
-        print("TorchRL is not installed, and not measured: pip install torchrl\n")
     table, ratios = {}, {}
     for shape in args.shapes:
         for cell in args.cells:
@@ -98,8 +95,8 @@ def compare(
         options = functional.ScanOptions(kernels=kernels, chunk=args.chunk)
         functions[way] = layers.ours(cell, shape, options)
         params, x, _ = functions[way].arguments
-        forward = layers.measured(layers.outputs(cell, shape, options), params, x)
-        functions[f"{way}, forward"] = forward
+        forward = layers.outputs(cell, shape, options)
+        functions[f"{way}, forward"] = layers.Measured(forward, (params, x))
     try:
         rows = cells.measure(functions, args)
     except ValueError as e:
@@ -107,7 +104,7 @@ def compare(
             raise
         raise UserError(f"kernels: {e}") from None
     with jax.default_matmul_precision("highest"):
-        exact = functions["scan"].call(functions["scan"].compile())
+        exact = functions["scan"].compile()(*functions["scan"].arguments)
 
     def error(a, b):
         return float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)))
@@ -118,7 +115,8 @@ def compare(
     found = {}
     for way in WAYS:
         function = functions[way]
-        errors = jax.tree.map(error, function.call(function.compile()), exact)
+        own = function.compile()(*function.arguments)
+        errors = jax.tree.map(error, own, exact)
         found[f"{way}: us forward"] = microseconds(f"{way}, forward")
         found[f"{way}: us training"] = microseconds(way)
         found[f"{way}: MB"] = rows[way]["temp_mb"]
@@ -130,19 +128,9 @@ def compare(
 
 
 def peers(name: str, shape: Shape) -> dict[str, layers.Measured]:
-    """Return Flax's cell with the same norm, and others without one."""
+    """Return Flax's cell with the same norm, and cuDNN's without one."""
     kind, _, flax = CELLS[name]
     made = {"Flax": layers.flax(getattr(cells.CELLS[kind], flax), shape)}
-    if jax.default_backend() != "gpu":
-        return made
-    if kind == "lstm":
+    if kind == "lstm" and jax.default_backend() == "gpu":
         made["cuDNN"] = layers.cudnn_lstm(shape)
-    if has_torchrl():
-        made["TorchRL"] = layers.torchrl(kind, shape, "triton")
-        made["TorchRL cuDNN"] = layers.torchrl(kind, shape, "pad")
     return made
-
-
-def has_torchrl() -> bool:
-    """Return whether TorchRL is installed."""
-    return importlib.util.find_spec("torchrl") is not None

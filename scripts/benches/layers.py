@@ -24,33 +24,14 @@ class Shape(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A function that is measured.
+    """A function in JAX that is measured, and its arguments."""
 
-    Attributes:
-      call: starts it once and returns the result, which may not be there yet. If there
-        is a `function`, it takes the compiled program.
-      wait: waits for a result.
-      function: what is compiled, for functions in JAX.
-      arguments: its arguments.
-    """
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
 
-    call: Callable[..., Any]
-    wait: Callable[[Any], Any] = jax.block_until_ready
-    function: Callable[..., Any] | None = None
-    arguments: tuple[Any, ...] = ()
-
-    def compile(self) -> Any:
+    def compile(self) -> Callable[..., Any]:
         """Return the compiled program."""
         return jax.jit(self.function).lower(*self.arguments).compile()
-
-
-def measured(function: Callable, *arguments: Any) -> Measured:
-    """Return what is measured of a function in JAX."""
-
-    def call(compiled):
-        return compiled(*arguments)
-
-    return Measured(call, function=function, arguments=arguments)
 
 
 def gradient(apply: Callable, params: Any, shape: Shape) -> Measured:
@@ -73,7 +54,7 @@ def gradient(apply: Callable, params: Any, shape: Shape) -> Measured:
         return jnp.sum(apply(params, x) * w)
 
     # Gradients of parameters and inputs, as a layer inside a network needs them.
-    return measured(jax.grad(loss, (0, 1)), params, x, w)
+    return Measured(jax.grad(loss, (0, 1)), (params, x, w))
 
 
 def outputs(
@@ -110,21 +91,8 @@ def flax(cell_class: type[nn.RNNCellBase], shape: Shape) -> Measured:
     return gradient(module.apply, variables, shape)
 
 
-def haiku(name: str, shape: Shape) -> Measured:
-    """Return that of Haiku's `dynamic_unroll`; `name` is "lstm" or "gru"."""
-    import haiku as hk
-
-    def run(x):
-        core = hk.LSTM(shape.units) if name == "lstm" else hk.GRU(shape.units)
-        return hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))[0]
-
-    model = hk.without_apply_rng(hk.transform(run))
-    example = jnp.zeros((1, shape.batch, shape.features))
-    return gradient(model.apply, model.init(jax.random.key(2), example), shape)
-
-
 def cudnn_lstm(shape: Shape) -> Measured:
-    """Return that of cuDNN's LSTM, as jax.experimental.rnn runs it on a GPU."""
+    """Return the gradient of cuDNN's LSTM, as jax.experimental.rnn runs it on a GPU."""
     from jax.experimental import rnn
 
     sizes = (shape.features, shape.units, 1)
@@ -138,89 +106,6 @@ def cudnn_lstm(shape: Shape) -> Measured:
         return y.swapaxes(0, 1)
 
     return gradient(apply, weights, shape)
-
-
-def torch(name: str, shape: Shape) -> Measured | None:
-    """Return that of torch.nn.LSTM or GRU, None where torch lacks the device of JAX.
-
-    On a GPU they are cuDNN's.
-    """
-    import torch
-
-    if jax.default_backend() == "gpu" and torch.cuda.is_available():
-        # JAX uses TF32 by default.
-        torch.set_float32_matmul_precision("high")
-        torch.set_default_device("cuda")
-    elif jax.default_backend() != "cpu":
-        return None
-    module_class = torch.nn.LSTM if name == "lstm" else torch.nn.GRU
-    module = module_class(shape.features, shape.units)
-
-    def apply(x):
-        return module(x)[0]
-
-    return _torch_gradient(apply, module, (shape.steps, shape.batch), shape)
-
-
-def _torch_gradient(apply, module, sizes, shape) -> Measured:
-    """Return what `gradient` returns, of a module in torch.
-
-    Args:
-      apply: (x [*sizes, D]) -> y [*sizes, H].
-      module: has the parameters.
-      sizes: (T, B) or (B, T).
-      shape: the other sizes.
-    """
-    import torch
-
-    x = torch.randn(*sizes, shape.features, requires_grad=True)
-    w = torch.randn(*sizes, shape.units)
-
-    def call():
-        return torch.autograd.grad((apply(x) * w).sum(), [x, *module.parameters()])
-
-    def wait(result):
-        if torch.get_default_device().type == "cuda":
-            torch.cuda.synchronize()
-
-    return Measured(call, wait)
-
-
-def torchrl(name: str, shape: Shape, backend: str) -> Measured:
-    """Return that of TorchRL's LSTM or GRU module on a GPU.
-
-    Args:
-      name: "lstm" or "gru".
-      shape: the sizes.
-      backend: "triton", or "pad", which is cuDNN's.
-    """
-    import torch
-    from tensordict import TensorDict
-    from torchrl import modules
-
-    # JAX uses TF32 by default.
-    torch.set_float32_matmul_precision("high")
-    torch.set_default_device("cuda")
-    states = ["c", "h"] if name == "lstm" else ["h"]
-    module_class = modules.LSTMModule if name == "lstm" else modules.GRUModule
-    module = module_class(
-        input_size=shape.features,
-        hidden_size=shape.units,
-        in_keys=["x", *states],
-        out_keys=["y", *(("next", state) for state in states)],
-        recurrent_backend=backend,
-        default_recurrent_mode=True,
-        device="cuda",
-    )
-    sizes = shape.batch, shape.steps
-    # Of each step, the carry that a reset at this step would start with.
-    data = {state: torch.zeros(*sizes, 1, shape.units) for state in states}
-    data["is_init"] = torch.rand(*sizes, 1) < shape.resets
-
-    def apply(x):
-        return module(TensorDict(data | {"x": x}, sizes))["y"]
-
-    return _torch_gradient(apply, module, sizes, shape)
 
 
 class LayerNormLSTMCell(nn.LSTMCell):

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from docs.examples import recurrent_ppo as ppo
 from docs.examples import seq2seq
 from lnrepro import linen
-from scripts import markdown as md
 from scripts.benches import cells, layers, records
 from scripts.benches.layers import Measured
 
@@ -79,13 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     """Print a Markdown table of medians."""
-    print(f"a step of each program, {records.where()}\n")
-    print(md.head(("program", "layer", *cells.COLUMNS)), flush=True)
-    table, ratios = {}, {}
-    for name in PROGRAMS:
-        table[name] = cells.measure(implementations(name), args)
-        cells.print_rows(name, table[name])
-        for what, ratio in cells.compare(table[name]).items():
+
+    def rows_of(name):
+        return cells.measure(implementations(name), args)
+
+    table, ratios = cells.tabulate("a step of each program", PROGRAMS, rows_of), {}
+    for name, rows in table.items():
+        for what, ratio in cells.compare(rows).items():
             ratios[f"{name}, {what}"] = ratio
     records.write(args.json, "programs", ratios, table)
 
@@ -108,5 +107,5 @@ def implementations(name: str) -> dict[str, Measured]:
     functions = {}
     for label, layer in made.items():
         step, state = program.make(program.settings, layer)
-        functions[label] = layers.measured(step, state, jax.random.key(1))
+        functions[label] = Measured(step, (state, jax.random.key(1)))
     return functions

@@ -23,12 +23,8 @@ KEPT = pathlib.Path(__file__).resolve().parents[2] / "docs/benchmarks"
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
     """Add --json to a benchmark."""
-    parser.add_argument(
-        "--json",
-        type=pathlib.Path,
-        metavar="FILE",
-        help="also write a record",
-    )
+    file = {"type": pathlib.Path, "metavar": "FILE"}
+    parser.add_argument("--json", **file, help="also write a record")
 
 
 def write(
@@ -38,10 +34,10 @@ def write(
     details: Any = None,
     device: str | None = None,
 ) -> None:
-    """Write a record.
+    """Print the ratios, and write a record.
 
     Args:
-      path: the file; None writes nothing.
+      path: the file; None writes none.
       benchmark: its name, with the flags that make its ratios different ones.
       ratios: {name: ratio}.
       details: other numbers, as JSON values.
@@ -50,6 +46,8 @@ def write(
     Raises:
       OSError: it cannot be written.
     """
+    for name, ratio in ratios.items():
+        print(f"- {name}: {ratio:.3f}")
     if path is None:
         return
     record = {

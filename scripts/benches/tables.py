@@ -4,8 +4,8 @@ Each table ends with a line that names its records, so that no number stands wit
 machine, commit and versions.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator
 
 from scripts import markdown as md
 from scripts.benches import records
@@ -34,14 +34,14 @@ TRIED = {
     "Flax LN-LSTM train": "Flax LN",
     "cuDNN LSTM train": "cuDNN plain",
 }
-# {experiment: the end of the name of its record}.
-TRAINED = {
-    "DRAW": "draw",
-    "handwriting": "handwriting",
-    "order-embeddings": "order-embeddings",
-    "attentive reader": "attentive-reader",
-    "skip-thoughts": "skip-thoughts",
-}
+# Experiments with a record of their optimiser step.
+TRAINED = (
+    "DRAW",
+    "handwriting",
+    "order-embeddings",
+    "attentive reader",
+    "skip-thoughts",
+)
 # {cell: name of its record}.
 OTHER_CELLS = {
     "LSTM, RMS norm": "cells-lstm-rms",
@@ -49,6 +49,7 @@ OTHER_CELLS = {
     "DreamerV2's GRU": "cells-dreamer",
     "DreamerV3's block GRU": "cells-dreamer-block",
 }
+MEASURED = ("time", "temporary memory")
 
 
 def sections() -> Iterator[tuple[str, str, str]]:
@@ -57,8 +58,7 @@ def sections() -> Iterator[tuple[str, str, str]]:
     yield "performance.md", "programs", programs()
     page = "benchmarks.md"
     for place, name in enumerate(("CPU", "H100")):
-        of_cell = {cell: names[place] for cell, names in CELLS.items()}
-        yield page, f"milliseconds {name}", milliseconds(of_cell)
+        yield page, f"milliseconds {name}", milliseconds(place)
     yield page, "other cells", other_cells()
     yield page, "train H100", trained()
     yield page, "kernel H200", trial()
@@ -67,65 +67,64 @@ def sections() -> Iterator[tuple[str, str, str]]:
 
 def speed() -> str:
     """Return the means of our cell's ratios to the others, on a CPU and an H100."""
-    rows = []
+    rows = {}
     for cell, names in CELLS.items():
-        kept = [records.kept(name) for name in names]
         for label, name in COLUMNS.items():
-            rows.append((f"{cell}: {name}", *_ratios(kept, label)))
+            rows[f"{cell}: {name}"] = [
+                (record, f"{what}, ours LN / {label}")
+                for record, what in itertools.product(names, MEASURED)
+            ]
     head = ("ours with LN, divided by", "time, CPU", "memory, CPU")
-    head += ("time, H100", "memory, H100")
-    names = [name for of_cell in CELLS.values() for name in of_cell]
-    return _with_sources(head, [row for row in rows if any(row[1:])], names)
-
-
-def _ratios(kept, label) -> list[str]:
-    found = []
-    for record in kept:
-        for what in ("time", "temporary memory"):
-            ratio = record["ratios"].get(f"{what}, ours LN / {label}")
-            found.append("" if ratio is None else f"{ratio:.2f}")
-    return found
-
-
-def milliseconds(of_cell: Mapping[str, str]) -> str:
-    """Return the time of every cell, shape and function.
-
-    Args:
-      of_cell: {cell: name of a record}.
-    """
-    found = {}
-    for cell, name in of_cell.items():
-        for shape, rows in records.kept(name)["details"].items():
-            times = {label: row["ms"] for label, row in rows.items()}
-            found[f"{cell}, {shape}"] = times
-    return _values(found, of_cell.values())
+    return _ratios((*head, "time, H100", "memory, H100"), rows)
 
 
 def other_cells() -> str:
     """Return our cells' ratios to the same cells written with Flax's norms."""
-    rows = []
+    rows = {}
     for cell, name in OTHER_CELLS.items():
-        ratios = records.kept(name)["ratios"]
-        time = ratios["time, ours LN / Flax LN"]
-        memory = ratios["temporary memory, ours LN / Flax LN"]
-        rows.append((cell, f"{time:.2f}", f"{memory:.2f}"))
-    return _with_sources(("cell", "time", "memory"), rows, OTHER_CELLS.values())
+        rows[cell] = [(name, f"{what}, ours LN / Flax LN") for what in MEASURED]
+    return _ratios(("cell", "time", "memory"), rows)
 
 
 def trained() -> str:
     """Return the ratios of optimiser steps to those of programs that use Flax."""
-    rows = []
-    names = [f"h100-train-{name}" for name in TRAINED.values()]
-    for experiment, name in zip(TRAINED, names, strict=True):
-        ratios = records.kept(name)["ratios"]
-        norm = "layer_cell" if experiment == "DRAW" else "layer"
-        cells = []
-        for what in ("time", "temporary memory"):
-            for of in (norm, "none"):
-                cells.append(f"{ratios[f'{what}, ours / direct, {of}']:.2f}")
-        rows.append((experiment, *cells))
+    rows = {}
+    for experiment in TRAINED:
+        name = f"h100-train-{experiment.lower().replace(' ', '-')}"
+        norms = "layer_cell" if experiment == "DRAW" else "layer", "none"
+        rows[experiment] = [
+            (name, f"{what}, ours / direct, {norm}")
+            for what, norm in itertools.product(MEASURED, norms)
+        ]
     head = ("ours divided by direct", "time, LN", "time, no norm")
-    return _with_sources((*head, "memory, LN", "memory, no norm"), rows, names)
+    return _ratios((*head, "memory, LN", "memory, no norm"), rows)
+
+
+def _ratios(head, rows) -> str:
+    """Return the table of {row: (record, key) of each of its ratios}."""
+    lines, names = [], {}
+    for label, keys in rows.items():
+        cells = []
+        for name, key in keys:
+            ratio = records.kept(name)["ratios"].get(key)
+            cells.append("" if ratio is None else f"{ratio:.2f}")
+            names[name] = None
+        if any(cells):
+            lines.append((label, *cells))
+    return _with_sources(head, lines, names)
+
+
+def milliseconds(place: int) -> str:
+    """Return the time of every cell, shape and function.
+
+    Args:
+      place: of the records in `CELLS`.
+    """
+    found, names = {}, [of_cell[place] for of_cell in CELLS.values()]
+    for cell, name in zip(CELLS, names, strict=True):
+        for shape, rows in records.kept(name)["details"].items():
+            found[f"{cell}, {shape}"] = {of: row["ms"] for of, row in rows.items()}
+    return _values(found, names)
 
 
 def programs() -> str:
@@ -145,7 +144,7 @@ def trial() -> str:
         times = found[shape] = {}
         for key, ms in rows["ms"].items():
             # The kernel was also tried with other numbers of registers.
-            label = TRIED.get(re.sub(r" registers \d+$", "", key), key)
+            label = TRIED.get(key.partition(" registers ")[0], key)
             times[label] = min(ms, times.get(label, ms))
     return _values(found, [name], 2)
 
@@ -161,7 +160,7 @@ def compiled() -> str:
 
 def _values(found, names, decimals=1) -> str:
     """Return the table of {row: {label: number}} for the labels of `COLUMNS`."""
-    there = {label for values in found.values() for label in values}
+    there = set().union(*found.values())
     labels = [label for label in COLUMNS if label in there]
     rows = []
     for about, values in found.items():

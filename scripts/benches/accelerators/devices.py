@@ -6,7 +6,6 @@ from typing import Any
 
 from jax.experimental import topologies
 
-from lnrepro.errors import UserError
 from lnrepro.functional.fast.platform import tracing_for
 
 # What XLA's GPU compiler asks of a device.
@@ -26,13 +25,8 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 """
 
 
-# {kind of TPU: {number of chips: name of a topology}}.
-TPUS = {
-    "v4": {1: "v4:2x2x1", 4: "v4:2x2x1"},
-    "v5e": {1: "v5e:2x2", 4: "v5e:2x2", 8: "v5e:2x4"},
-    "v5p": {1: "v5p:2x2x1", 4: "v5p:2x2x1"},
-    "v6e": {1: "v6e:2x2", 4: "v6e:2x2", 8: "v6e:2x4"},
-}
+# {kind of TPU: name of a topology with four chips}.
+TPUS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 DEVICES = ("h100", *TPUS)
 # Without a device nothing is measured, and Triton or cuBLAS would be chosen by that.
 # A product is one kernel either way.
@@ -40,26 +34,14 @@ _GPU_OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 
 @functools.cache
-def described(name: str, count: int = 1) -> tuple[Any, ...]:
-    """Return so many described devices, which `jax.sharding` takes like real ones.
-
-    Raises:
-      UserError: there is no topology of so many.
-    """
+def described(name: str) -> tuple[Any, ...]:
+    """Return described devices, which `jax.sharding` takes like real ones."""
     if name in TPUS:
-        platform, known = "tpu", TPUS[name]
-        if count not in known:
-            counts = ", ".join(map(str, known))
-            raise UserError(
-                f"--devices {count}: there are topologies of {counts} {name}"
-            )
-        options = {"topology_name": known[count]}
+        platform, options = "tpu", {"topology_name": TPUS[name]}
     else:
-        platform = "cuda"
-        options = {"topology_name": "", "target_config": _H100}
-        options["topology"] = f"1x1x{count}"
-    found = topologies.get_topology_desc(platform=platform, **options)
-    return tuple(found.devices[:count])
+        platform, options = "cuda", {"topology_name": "", "target_config": _H100}
+        options["topology"] = "1x1x1"
+    return tuple(topologies.get_topology_desc(platform=platform, **options).devices)
 
 
 def compile(name: str, function: Callable, *args: Any) -> Any:

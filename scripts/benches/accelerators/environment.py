@@ -22,8 +22,6 @@ from lnrepro.paths import local_path
 CUDA = tuple(
     f"nvidia-cuda-{name}-cu12==12.9.*" for name in ("nvcc", "runtime", "nvrtc")
 )
-# Haiku, which is compared, with what it needs.
-PEERS = ("dm-haiku==0.0.*", "jmp==0.0.*", "tabulate==0.9.*")
 
 
 def requirements() -> list[str]:
@@ -44,7 +42,7 @@ def requirements() -> list[str]:
             f"jax-cuda12-plugin it needs; install jax 0.10"
         )
     pjrt = [name.replace("plugin", "pjrt") for name in found if "plugin" in name]
-    return [*found, *pjrt, *CUDA, *PEERS]
+    return [*found, *pjrt, *CUDA]
 
 
 def folder() -> pathlib.Path:

@@ -28,8 +28,8 @@ COLLECTIVES += ("ragged-all-to-all", "collective-permute", "collective-broadcast
 # A Pallas kernel of a TPU has no estimate in the program.
 PALLAS = "tpu_custom_call"
 
-_HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
-_INSTRUCTION = re.compile(r"(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)")
+_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
+_INSTRUCTION = re.compile(r"^ *(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)")
 _ARRAY = re.compile(r"\b([a-z]+)([0-9]*)\w*\[([0-9,<=]*)\]")
 # Types of elements whose names do not tell their bits.
 _BITS = {"pred": 8, "token": 0, "opaque": 0}
@@ -74,8 +74,7 @@ class Program(NamedTuple):
 
     def called(self, instruction: Instruction, attribute: str) -> str:
         """Return the name of the computation that an attribute names."""
-        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", instruction.line)
-        name = found[1] if found else None
+        name = _found(rf"\b{attribute}=%?([\w.\-]+)", instruction.line)[1]
         if name not in self.computations:
             raise unreadable(f"{instruction.name}: {attribute} {name!r} is not there")
         return name
@@ -89,6 +88,12 @@ def unreadable(what: str) -> UserError:
     )
 
 
+def _found(pattern, line) -> re.Match:
+    if found := re.search(pattern, line):
+        return found
+    raise unreadable(repr(line.strip()[:80]))
+
+
 def read(text: str, assumed_trips: int | None = None) -> Program:
     """Read the text of a compiled program.
 
@@ -100,22 +105,17 @@ def read(text: str, assumed_trips: int | None = None) -> Program:
       UserError: a line that is not understood.
     """
     computations, entry, current = {}, None, None
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
+    for line in text.splitlines():
         # Tables of source lines stand before the first computation.
         if line.startswith(("%", "ENTRY")):
-            found = _HEADER.match(line)
-            if found is None:
-                raise unreadable(f"line {number}, {stripped[:80]!r}")
+            found = _found(_HEADER, line)
             current = computations[found[2]] = {}
             entry = found[2] if found[1] else entry
         elif line.startswith("}"):
             current = None
-        elif current is not None and stripped:
-            found = _INSTRUCTION.match(stripped)
-            if found is None:
-                raise unreadable(f"line {number}, {stripped[:80]!r}")
-            current[found[2]] = Instruction(*found.groups()[1:], stripped)
+        elif current is not None and line.strip():
+            found = _found(_INSTRUCTION, line)
+            current[found[2]] = Instruction(*found.groups()[1:], line.strip())
     if entry is None:
         raise unreadable("it has no entry computation")
     return Program(computations, entry, assumed_trips)
@@ -197,24 +197,20 @@ def trips(program: Program, computation: Computation, loop: Instruction) -> int:
     if stated:
         return int(stated[1])
     condition = program.computations[program.called(loop, "condition")]
-    root = _root(condition)
-    names = root.names
+    compare = root = _root(condition)
     if root.operation == "fusion":
         # A fusion of the comparison alone: its operands are the loop's state.
-        root = _root(program.computations[program.called(root, "calls")])
-    if root.operation != "compare" or "direction=LT" not in root.line:
-        raise unreadable(f"the trips of {loop.name}: {root.line[:80]}")
-    counter, limit = (_without_copies(condition, name) for name in names[:2])
-    if limit.operation == "get-tuple-element" and program.assumed_trips is not None:
+        compare = _root(program.computations[program.called(root, "calls")])
+    counter, limit = (_without_copies(condition, name) for name in root.names[:2])
+    is_counted = compare.operation == "compare" and "direction=LT" in compare.line
+    if is_counted and limit.operation == "get-tuple-element" and program.assumed_trips:
         return program.assumed_trips
-    if counter.operation != "get-tuple-element" or limit.operation != "constant":
-        raise unreadable(f"the trips of {loop.name} depend on {limit.operation}")
-    index = int(re.search(r"index=(\d+)", counter.line)[1])
     first = computation[loop.names[0]]
-    if first.operation == "tuple":
+    if is_counted and first.operation == "tuple":
+        index = int(_found(r"index=(\d+)", counter.line)[1])
         first = _without_copies(computation, first.names[index])
-    if first.operation != "constant":
-        raise unreadable(f"the first value of the counter of {loop.name}")
+    if not (is_counted and limit.operation == first.operation == "constant"):
+        raise unreadable(f"the trips of {loop.name}: {compare.line[:80]}")
     return int(limit.operands) - int(first.operands)
 
 
