@@ -26,7 +26,6 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from lnrepro import optional
 from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import DataError, UserError, run_script
@@ -115,24 +114,26 @@ def plan(
 
     found, skipped, planned = [], {}, set()
     few = ["seed=0,1"] if scale == "smoke" and not seeds else []
-    for name in [name for name in PARTS if name in (only or PARTS)]:
+    for name, part in PARTS.items():
         for variant, protocol, sweep in SCALES[scale]:
-            if variant.endswith("_bz4") and name != "mnist":
+            if name not in (only or PARTS) or variant not in MINUTES[name]:
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
             folder = root / f"{name}-{variant or 'default'}"
             try:
-                runs = plan_sweep(config, sweep, str(folder), [], few, seeds)
-                check_data(runs)
+                of_sweep = plan_sweep(config, sweep, str(folder), [], few, seeds)
+                check_data(of_sweep)
             except DataError as e:
-                skipped[config] = f"left out: {PARTS[name]}, {config}: {e}"
+                skipped[config] = f"left out: {part}, {config}: {e}"
                 continue
-            runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
-            runs = [run for run in runs if run not in planned]
-            planned |= set(runs)
+            runs = []
+            for run in of_sweep:
+                if run.workdir not in planned:
+                    runs.append(run._replace(id=f"{folder.name}/{run.id}"))
+                    planned.add(run.workdir)
             if runs:
                 minutes = MINUTES[name][variant]
-                found.append(Item(PARTS[name], config, protocol, runs, minutes))
+                found.append(Item(part, config, protocol, runs, minutes))
     return found, list(skipped.values())
 
 
@@ -156,7 +157,9 @@ def main(argv: list[str]) -> int:
     for line in skipped:
         print(line, flush=True)
     for item in planned:
-        print(_line(item), flush=True)
+        line = f"{item.part:18} {item.config:35} {item.protocol:10}"
+        n_ended = len(item.runs) - len(item.left)
+        print(f"{line} {n_ended} of {len(item.runs)} runs ended", flush=True)
     if not planned:
         raise UserError("no run is left; prepare a data set")
     todo = [run for item in planned for run in item.left]
@@ -164,25 +167,14 @@ def main(argv: list[str]) -> int:
     print(f"{len(todo)} runs are left, about {hours:,.1f} hours one after the other")
     if args.plan:
         return 0
-    # What the report needs is checked before anything is trained.
-    figures.check_index(args.report)
+    # What the report needs is read before anything is trained.
     find(args.records)
     runs = [run for item in planned for run in item.runs]
     outcomes, stopped = drive(Local(args.processes), todo, 60 * args.hours)
-    # A machine that only trains may have nothing to draw with.
-    if optional.installed("matplotlib"):
-        started = [run.workdir for run in runs]
-        started = [path for path in started if (path / "config.json").exists()]
-        runs_and_records = find([*args.records, *started])
-        figures.draw_all(runs_and_records, args.report, args.only or PARTS)
+    started = [run.workdir for run in runs if (run.workdir / "config.json").exists()]
+    found = find([*args.records, *started])
+    figures.draw_all(found, args.report, args.only or PARTS)
     return report(runs, outcomes, stopped, root)
-
-
-def _line(item):
-    """Return a line about a sweep of the plan."""
-    n_ended = len(item.runs) - len(item.left)
-    line = f"{item.part:18} {item.config:35} {item.protocol:10}"
-    return f"{line} {n_ended} of {len(item.runs)} runs ended"
 
 
 def _arguments(argv):
@@ -199,10 +191,9 @@ def _arguments(argv):
     add("--processes", type=positive, metavar="N", help="number of runs at a time")
     add("--root", type=pathlib.Path, help="default: runs/reproduce/SCALE")
     kept = "kept records that the report has too: experiments/results/small"
-    add(
-        "--records", nargs="+", type=pathlib.Path, default=[], metavar="FILE", help=kept
-    )
-    add("--report", type=pathlib.Path, default=pathlib.Path("report"), metavar="DIR")
+    path = {"type": pathlib.Path}
+    add("--records", nargs="+", default=[], metavar="FILE", help=kept, **path)
+    add("--report", default=pathlib.Path("report"), metavar="DIR", **path)
     args = parser.parse_args(argv)
     if not 0 <= args.hours < 1e5:
         parser.error(f"--hours {args.hours:g}: a time of 0 or more is needed")

@@ -14,10 +14,9 @@ overrides, with its output in output.log. `python -m lnrepro.runs` shows its sta
 launcher "print" prints the commands, one a line; "slurm" queues the runs and returns.
 
 The same command again leaves runs alone that are finished or have diverged, and resumes
-the others. It waits for runs that another sweep trains. Ctrl-C makes all runs save and
-stop, a second one ends them. Exit codes: 0 all runs are finished, have diverged or are
-queued; 1 some failed and are named at the end with their last line; 2 a mistake,
-nothing was started; 128 + n stopped by signal n.
+the others. Ctrl-C makes all runs save and stop, a second one ends them. Exit codes: 0
+all runs are finished, have diverged or are queued; 1 some failed and are named at the
+end with their last line; 2 a mistake, nothing was started; 128 + n stopped by signal n.
 """
 
 import argparse
@@ -36,8 +35,9 @@ from lnrepro.errors import run_script
 LAUNCHERS = ("local", "ray", "slurm", "print")
 # Time between two looks at the runs.
 POLL_SECONDS = 0.5
-# How runs end that were asked to stop: after they have saved, or by the signal itself.
-STOPPED = [signal.SIGTERM, signal.SIGINT, signal.SIGKILL]
+# Exit codes of runs that were asked to stop: a shell reports signal n as 128 + n, and
+# subprocess as -n.
+STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGTERM, -signal.SIGINT)
 
 
 def main(argv: list[str]) -> int:
@@ -88,8 +88,8 @@ def main(argv: list[str]) -> int:
 def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
     """Start runs whenever the launcher has a free slot, until all have ended.
 
-    SIGINT, SIGTERM and the end of the time ask the runs to save and stop. A second
-    signal ends them. The launcher is closed.
+    SIGINT, SIGTERM and the end of the time ask the runs to save and stop. A trainer
+    ends at once when it is asked a second time. The launcher is closed.
 
     Args:
       launcher: `Local` or `OnRay` of scripts/sweeps. It starts a run as a process, or
@@ -105,38 +105,21 @@ def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
     with contextlib.closing(launcher), _noted_signals(minutes) as signals:
         while running or (waiting and not stopped):
             while signals:
-                signum = signals.popleft()
-                does = "are killed" if stopped else "save and end; once more kills them"
-                print(f"stopping: {len(running)} runs {does}", flush=True)
+                stopped = signals.popleft()
+                print(f"stopping: {len(running)} runs save and end", flush=True)
                 for process in running.values():
-                    if stopped:
-                        process.kill()
-                    else:
-                        process.terminate()
-                stopped = stopped or signum
-            for run in list(waiting):
-                if stopped or len(running) >= launcher.slots:
-                    break
-                # Another sweep may train it, or have trained it.
-                if run.held:
-                    continue
-                waiting.remove(run)
-                if run.ended:
-                    outcomes[run] = _how_ended(run, 0, stopped)
-                    continue
+                    process.terminate()
+            while waiting and not stopped and len(running) < launcher.slots:
+                run = waiting.popleft()
                 print(f"{run.id}: started", flush=True)
                 running[run] = launcher.start(run)
             for run, process in list(running.items()):
                 code = process.poll()
                 if code is not None:
                     del running[run]
-                    if code and run.held:
-                        print(f"{run.id}: another process trains it", flush=True)
-                        waiting.append(run)
-                        continue
                     outcomes[run] = _how_ended(run, code, stopped)
                     print(f"{run.id}: {outcomes[run]}", flush=True)
-            if running or waiting:
+            if running:
                 time.sleep(POLL_SECONDS)
     return outcomes, stopped
 
@@ -201,25 +184,17 @@ def ended_runs(runs: Sequence) -> str:
     """Return in words how many runs are finished, and which have diverged."""
     diverged = [run.id for run in runs if run.diverged]
     words = f"{sum(run.finished for run in runs)} of {len(runs)} runs are finished"
-    if diverged:
-        words += f", {len(diverged)} diverged ({'; '.join(diverged)})"
-    return words
+    return f"{words}, diverged: {'; '.join(diverged)}" if diverged else words
 
 
 def _how_ended(run, code, stopped) -> str:
-    """Return finished, diverged or stopped, or failed with a reason."""
+    """Return finished, diverged or stopped, or failed with the last line."""
     if run.ended:
         return "diverged" if run.diverged else "finished"
-    # subprocess reports a process that signal n ended as -n, a shell as 128 + n.
-    signum = -code if code < 0 else code - 128
-    if stopped and signum in STOPPED:
+    if stopped and code in STOPPED:
         return "stopped"
-    reason = run.last_line
-    if code == 0:
-        reason = f"no results in {run.workdir}: every node must see --root"
-    elif code < 0:
-        reason = f"killed by {signal.Signals(-code).name}; {reason}"
-    return f"failed: {reason}  (exit code {code}; {run.workdir / 'output.log'})"
+    where = run.workdir / "output.log"
+    return f"failed: {run.last_line}  (exit code {code}; {where})"
 
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -232,7 +207,7 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--root", metavar="DIR", help="default: runs/CONFIG/VARIANT")
     values = "FIELD=VALUE[,VALUE]"
     add("--only", action="append", default=[], metavar=values, help="only these runs")
-    add("--seeds", type=seeds, default=[], metavar="A-B", help="in place of its seeds")
+    add("--seeds", type=seeds, default=(), metavar="A-B", help="in place of its seeds")
     add("--processes", type=positive, metavar="N", help="most runs at a time")
     add = parser.add_argument_group("ray and slurm, for each run").add_argument
     add("--cpus", type=positive, default=1, metavar="N")
@@ -253,18 +228,13 @@ def positive(word: str) -> int:
     return int(word)
 
 
-def seeds(words: str) -> list[int]:
-    """Return the seeds of such as "5-14" or "0,3", as a type for argparse."""
-    found = []
-    for word in words.split(","):
-        first, dash, last = word.partition("-")
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal()):
-            raise argparse.ArgumentTypeError(f"{words}: such as 5-14 or 0,3 is needed")
-        found += range(int(first), int(last) + 1)
-    if not found or len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(f"{words}: no seed, or one twice")
-    return found
+def seeds(words: str) -> range:
+    """Return the seeds of such as "5-14" or "5", as a type for argparse."""
+    first, _, last = words.partition("-")
+    last = last or first
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(f"{words}: such as 5-14 or 5 is needed")
+    return range(int(first), int(last) + 1)
 
 
 if __name__ == "__main__":

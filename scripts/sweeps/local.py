@@ -49,12 +49,7 @@ class Local:
             return self._environment
         # Slot i has the GPUs i, i + slots, ...; with more slots than GPUs, one of them.
         gpus = self._gpus[slot % len(self._gpus) :: self.slots]
-        env = self._environment | {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-        runs_per_gpu = -(-self.slots // len(self._gpus))
-        fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-        if runs_per_gpu > 1 and fraction not in os.environ:
-            env[fraction] = f"{0.9 / runs_per_gpu:.2f}"
-        return env
+        return self._environment | {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lnrepro.errors import UserError
 from scripts.sweeps import child
 from scripts.sweeps.planned_runs import PlannedRun
 
@@ -34,23 +33,13 @@ class OnRay:
           processes: the largest number of runs at a time, or None.
           cpus: CPUs of each run.
           gpus: GPUs of each run; a fraction shares one.
-
-        Raises:
-          UserError: the cluster of RAY_ADDRESS cannot be joined.
         """
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
-        try:
-            # Ray's logs are kept off the terminal.
-            ray.init(logging_level=logging.ERROR, log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as e:
-            address, reason = os.environ.get("RAY_ADDRESS", ""), str(e).split()
-            raise UserError(
-                f"RAY_ADDRESS={address}: cannot join this Ray cluster: "
-                f"{' '.join(reason)}"
-            ) from None
+        # Ray's logs are kept off the terminal.
+        ray.init(logging_level=logging.ERROR, log_to_driver=False)
         self.slots = processes or sys.maxsize
         self._ray = ray
         self._train = ray.remote(
@@ -80,7 +69,7 @@ class RayTask:
     def __init__(self, ray: Any, task: Any, workdir: pathlib.Path):
         """Keep the module, the task and the run directory."""
         self._ray, self._task, self._workdir = ray, task, workdir
-        self._stopped_by = 0
+        self._is_stopped = False
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the run goes on."""
@@ -90,22 +79,17 @@ class RayTask:
         try:
             return self._ray.get(self._task)
         except self._ray.exceptions.RayError as e:
-            if self._stopped_by:
-                return -self._stopped_by
+            if self._is_stopped:
+                return -signal.SIGTERM
             self._workdir.mkdir(parents=True, exist_ok=True)
             with open(self._workdir / child.LOG, "a", encoding="utf-8") as log:
                 print(f"Ray gave up: {' '.join(str(e).split())[:300]}", file=log)
             return 1
 
     def terminate(self) -> None:
-        """Ask the run to save and stop."""
-        self._stopped_by = signal.SIGTERM
-        self._ray.cancel(self._task, force=False)
-
-    def kill(self) -> None:
-        """End the run at once; its newest checkpoint stays."""
-        self._stopped_by = signal.SIGKILL
-        self._ray.cancel(self._task, force=True)
+        """Ask the run to save and stop; end it the second time."""
+        self._ray.cancel(self._task, force=self._is_stopped)
+        self._is_stopped = True
 
 
 def _train(

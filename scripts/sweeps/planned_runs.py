@@ -1,12 +1,10 @@
 """The runs of a sweep: their names, directories and commands."""
 
-import hashlib
 import pathlib
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from ml_collections import FrozenConfigDict
 
 from lnrepro import data
@@ -14,9 +12,6 @@ from lnrepro.config import choose
 from lnrepro.engine import config_file, run_config, workdir
 from lnrepro.errors import UserError
 from scripts.sweeps import child
-
-# Bytes of the name of a file.
-LONGEST_NAME = 255
 
 
 class PlannedRun(NamedTuple):
@@ -37,21 +32,12 @@ class PlannedRun(NamedTuple):
     @property
     def finished(self) -> bool:
         """Whether it has trained to its end, with finite numbers."""
-        return workdir.read_results(self.workdir) is not None and self._config_matches
+        return workdir.read_results(self.workdir) is not None
 
     @property
     def diverged(self) -> bool:
         """Whether a number of it was not finite."""
-        return workdir.is_diverged(self.workdir) and self._config_matches
-
-    @property
-    def _config_matches(self) -> bool:
-        """Whether its directory holds no run of another config."""
-        try:
-            workdir.check_run(self.workdir, self.config)
-        except UserError:
-            return False
-        return True
+        return workdir.is_diverged(self.workdir)
 
     @property
     def ended(self) -> bool:
@@ -59,16 +45,11 @@ class PlannedRun(NamedTuple):
         return self.finished or self.diverged
 
     @property
-    def held(self) -> bool:
-        """Whether a process trains it, such as that of another sweep."""
-        return workdir.lock_state(self.workdir) == "held"
-
-    @property
     def last_line(self) -> str:
         """The last line that it has printed."""
         log = self.workdir / child.LOG
         text = log.read_text("utf-8", "replace") if log.exists() else ""
-        return (text.strip() or "printed nothing").splitlines()[-1].strip()
+        return text.strip().rpartition("\n")[2].strip()
 
 
 def plan(
@@ -90,8 +71,8 @@ def plan(
       seeds: seeds in place of those of the sweep, one after the other.
 
     Raises:
-      UserError: something is mistyped, two runs have one name, or a run's directory
-        holds a run of another config.
+      UserError: something is mistyped, or a run's directory holds a run of another
+        config.
     """
     file, _, variant = config.partition(":")
     common = _common(common)
@@ -112,15 +93,8 @@ def plan(
         command.append(f"--workdir={where}")
         frozen = FrozenConfigDict(resolved)
         runs.append(PlannedRun(where.name, where, tuple(command), frozen))
-    names = [run.id for run in runs]
     if not runs:
         raise UserError(f"{file}: the sweep has no runs")
-    # A folder has the name of its run.
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(
-            f"{file}: several runs of the sweep are called {twice[0]!a}; let their "
-            "values differ in more than spaces"
-        )
     return runs
 
 
@@ -149,11 +123,7 @@ def text(value: Any) -> str:
 def _label(settings):
     """Return such as "norm=layer,seed=1": sorted by field, safe as a file name."""
     words = [f"{field}={value}" for field, value in sorted(settings.items())]
-    label = urllib.parse.quote(",".join(words).replace(" ", ""), safe="+-_.(),=")
-    if len(label) <= LONGEST_NAME:
-        return label
-    # The beginning is for people, and the checksum tells long names apart.
-    return label[:100] + "-" + hashlib.sha256(label.encode()).hexdigest()
+    return urllib.parse.quote(",".join(words).replace(" ", ""), safe="+-_.(),=")
 
 
 def _common(flags) -> dict[str, str]:
@@ -169,28 +139,15 @@ def _common(flags) -> dict[str, str]:
 
 def _sweep(file, name) -> list[Mapping[str, Any]]:
     """Return the overrides of a sweep of a config file."""
-    sweeps = getattr(config_file.load_module(file), "SWEEPS", None)
+    sweeps = getattr(config_file.load_module(file), "SWEEPS", {})
     try:
-        return [
-            {field: _plain(value) for field, value in run.items()}
-            for run in choose("sweep", sweeps, name)
-        ]
-    except ValueError as e:
-        raise UserError(f"{file}: {e}") from None
-    except (AttributeError, TypeError):
+        # Each is a mapping.
+        return [dict(run) for run in choose("sweep", sweeps, name)]
+    except (ValueError, TypeError) as e:
         raise UserError(
-            f"{file} has no SWEEPS, or none of the form {{name: [overrides, ...]}}; "
-            "write SWEEPS = {'': [{'norm': 'layer', 'seed': 1}]}"
+            f"{file}, SWEEPS = {{name: [overrides, ...]}}, such as "
+            f"{{'': [{{'norm': 'layer', 'seed': 1}}]}}: {e}"
         ) from None
-
-
-def _plain(value):
-    """Return numbers and arrays of NumPy as those of Python, whose text can be read."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
-    return value
 
 
 def _with_seeds(sweep, seeds) -> list[Mapping[str, Any]]:
