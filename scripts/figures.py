@@ -34,8 +34,6 @@ from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, run_script
 
 FIGURE_NUMBERS = range(1, 8)
-# The first line of index.md.
-WRITTEN = "<!-- written by scripts/figures.py -->"
 
 
 def main(argv: list[str]) -> None:
@@ -58,7 +56,6 @@ def main(argv: list[str]) -> None:
     # Imported late: --help and wrong flags need none of it.
     from scripts.paper.records import find
 
-    check_index(args.out)
     runs = find(args.runs)
     for metric in args.metric:
         if not any(metric in record for run in runs for record in run.records):
@@ -97,13 +94,9 @@ def draw_all(
         found = verdicts.answers(runs)
         parts.append(tables.answers(tables.answered(runs, found)))
         forest.draw_answers(found[TUNED], out / "answers")
-    parts += [tables.claims(others)] if rows else []
-    if parts:
-        (out / "verdicts.md").write_text("\n".join(parts), encoding="utf-8")
-        print(f"{len(rows)} verdicts")
-    else:
-        (out / "verdicts.md").unlink(missing_ok=True)
-        print("no verdict: no claim has runs of both its norms that ended at its size")
+    if rows or not parts:
+        parts.append(tables.claims(others))
+    (out / "verdicts.md").write_text("\n".join(parts), encoding="utf-8")
     for number, figure in FIGURES.items():
         if experiments is None or figure.experiment in experiments:
             draw_figure(number, runs, out)
@@ -141,23 +134,11 @@ def draw_metric(
     curves.draw(curves.of_metric(metric, own), own, out / name)
 
 
-def check_index(out: pathlib.Path) -> None:
-    """Check that the index.md of a folder is one of this program.
-
-    Raises:
-      UserError: it is somebody's own.
-    """
-    index = out / "index.md"
-    if index.exists() and not index.read_bytes().startswith(WRITTEN.encode()):
-        raise UserError(f"{index} is not of this program; give another folder")
-
-
 def write_index(out: pathlib.Path) -> None:
     """Write index.md, which shows all pictures and tables of a folder."""
-    check_index(out)
     index = out / "index.md"
     index.unlink(missing_ok=True)
-    parts = [f"{WRITTEN}\n"]
+    parts = ["<!-- written by scripts/figures.py -->\n"]
     for path in sorted(out.glob("*.png")):
         parts.append(f"## {path.stem}\n\n![]({path.name})\n")
     for path in sorted(out.glob("*.md")):

@@ -32,55 +32,49 @@ def written() -> Iterator[tuple[pathlib.Path, str]]:
       UserError: a page without the lines of a section, or a number without a record.
     """
     # The pilot, and the seeds of the plan as far as they are trained.
-    kept = [RESULTS / "small", RESULTS / "fresh"]
-    runs = find([folder for folder in kept if folder.exists()])
+    runs = find([RESULTS / "small", RESULTS / "fresh"])
     found = verdicts.answers(runs)
     answered = tables.answered(runs, found)
-    texts: dict[pathlib.Path, str] = {}
-    groups = ROOT / "README.md", "answers", tables.groups(found[TUNED])
-    for path, name, text in [groups, *sections(runs, answered)]:
-        page = texts.get(path) or path.read_text(encoding="utf-8")
-        texts[path] = with_section(path, page, name, text)
     answers = {}
     for place, row in enumerate(answered, 1):
-        share = row.number.partition(" (")[0]
-        answers[f"question-{place}"] = row._asdict() | {"share": share}
-    for path in [
-        ROOT / "README.md",
-        ROOT / "experiments/README.md",
-        *DOCS.rglob("*.md"),
-    ]:
-        page = texts.get(path) or path.read_text(encoding="utf-8")
-        texts[path] = numbers.written(page, answers)
-    yield from texts.items()
+        share = row["number"].partition(" (")[0]
+        answers[f"question-{place}"] = row | {"share": share}
+    names = "README.md", "experiments/README.md"
+    paths = [*(ROOT / name for name in names), *DOCS.rglob("*.md")]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    for name, section, text in sections(runs, found, answered):
+        path = ROOT / name
+        texts[path] = with_section(path, texts[path], section, text)
+    for path, text in texts.items():
+        yield path, numbers.written(text, answers)
 
 
-def sections(runs, answered) -> Iterator[tuple[pathlib.Path, str, str]]:
-    """Yield page, name and text of each section.
+def sections(runs, found, answered) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of the page, the name and the text of each section.
 
     Args:
       runs: those of the pilot and of the plan.
-      answered: the answers to the plan's questions.
+      found: the answers to the plan's questions.
+      answered: the same as text.
     """
+    yield "README.md", "answers", tables.groups(found[TUNED])
     pilot = [run for run in runs if run.config.seed in PILOT]
-    page = ROOT / "experiments/README.md"
-    yield page, "answers", tables.answers(answered)
-    yield page, "claims", tables.claims(pilot)
-    yield DOCS / "reproduce.md", "plan", tables.plan()
-    yield DOCS / "reproduce.md", "settings", settings.table()
-    yield DOCS / "training.md", "defaults", tables.defaults()
-    page = DOCS / "experiments/sequential-mnist.md"
-    digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
-    yield page, "digits train/nll", tables.ends_of("train/nll", digits, 1)
-    yield page, "mnist_pixels train/nll", tables.ends_of("train/nll", pixels, 1)
-    yield DOCS / "should-i-normalise.md", "ppo", ppo.table()
+    yield "experiments/README.md", "answers", tables.answers(answered)
+    yield "experiments/README.md", "claims", tables.claims(pilot)
+    yield "docs/reproduce.md", "plan", tables.plan()
+    yield "docs/reproduce.md", "settings", settings.table()
+    yield "docs/training.md", "defaults", tables.defaults()
+    for name in ("digits", "mnist_pixels"):
+        text = tables.ends_of("train/nll", find([RESULTS / name]), 1)
+        yield "docs/experiments/sequential-mnist.md", f"{name} train/nll", text
+    yield "docs/should-i-normalise.md", "ppo", ppo.table()
     long = find([RESULTS / "runs"])
-    page = DOCS / "experiments/order-embeddings.md"
+    page = "docs/experiments/order-embeddings.md"
     yield page, "table 2", tables.order_embeddings(long)
-    page = DOCS / "experiments/skip-thoughts.md"
+    page = "docs/experiments/skip-thoughts.md"
     yield page, "table 3", tables.skip_thoughts(long)
     for name, section, text in benchmarks.sections():
-        yield DOCS / name, section, text
+        yield f"docs/{name}", section, text
 
 
 def with_section(path: pathlib.Path, page: str, name: str, text: str) -> str:

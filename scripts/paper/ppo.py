@@ -4,7 +4,6 @@ Lines are medians over seeds, bands are their range.
 """
 
 import pathlib
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,40 +13,36 @@ from scripts.paper.claims import NORMS
 from scripts.paper.style import LOOKS
 
 PICTURES = pathlib.Path(__file__).resolve().parents[2] / "docs/pictures"
-SETTINGS = {"xlabel": "environment steps", "ylabel": "return", "ylim": (0, 1.05)}
 NORMED = "layer", "rms"
 # The mean return of so many updates that counts as learned.
 UPDATES, LEARNED = 5, 0.9
-# Of two arms, one is right.
-GUESSING = {"guessing": 0.5}
 
 
-def norms() -> list[plot.Subplot]:
-    """Return a panel for each learning rate of ppo_norms.csv, with a line a norm."""
-    rows = _rows()
-    panels = []
-    for rate in np.unique(rows["learning_rate"]):
-        own = rows[rows["learning_rate"] == rate]
-        lines = [_of_norm(own, norm, NORMS[norm]) for norm in ("none", "layer", "rms")]
-        settings = SETTINGS | {"title": f"learning rate {rate:g}"}
-        panels.append(plot.Subplot(lines, settings, GUESSING))
-    return panels
-
-
-def memory() -> list[plot.Subplot]:
-    """Return a panel for two learning rates: both GRUs, and runs without memory."""
-    rows = _rows()
+def draw() -> None:
+    """Draw the norms at each learning rate, and both GRUs beside no memory at two."""
+    norms = {norm: NORMS[norm] for norm in ("none", *NORMED)}
+    rates = np.unique(_rows()["learning_rate"])
+    # Of two arms, one is right.
+    panels = [_panel(rate, norms, printed={"guessing": 0.5}) for rate in rates]
+    plot.draw(panels, PICTURES / "ppo_norms.png", columns=2)
     files = sorted((PICTURES / "recurrent_ppo").glob("none-*.csv"))
     runs = [np.genfromtxt(file, delimiter=",", names=True) for file in files]
-    panels = []
-    for rate in (3e-4, 3e-3):
-        own = rows[rows["learning_rate"] == rate]
-        lines = [_of_norm(own, "layer", "LN-GRU"), _of_norm(own, "none", "GRU")]
-        lines.append(_line("no memory", "weight", runs))
-        # Later nothing changes.
-        settings = SETTINGS | {"title": f"learning rate {rate:g}", "xlim": (0, 300_000)}
-        panels.append(plot.Subplot(lines, settings, {}))
-    return panels
+    without = [_line("no memory", "weight", runs)]
+    grus = {"layer": "LN-GRU", "none": "GRU"}
+    # Later nothing changes.
+    panels = [_panel(rate, grus, without, xlim=(0, 3e5)) for rate in (3e-4, 3e-3)]
+    plot.draw(panels, PICTURES / "recurrent_ppo.png", columns=2)
+
+
+def _panel(rate, labels, others=(), printed=None, **settings):
+    """Return a panel of {norm: label} at a learning rate, and of other lines."""
+    rows = _rows()
+    own, lines = rows[rows["learning_rate"] == rate], []
+    for norm, label in labels.items():
+        lines.append(_line(label, norm, [own[own["norm"] == norm]]))
+    settings |= {"xlabel": "environment steps", "ylabel": "return", "ylim": (0, 1.05)}
+    settings["title"] = f"learning rate {rate:g}"
+    return plot.Subplot([*lines, *others], settings, printed or {})
 
 
 def table() -> str:
@@ -88,19 +83,9 @@ def _rows():
     return np.genfromtxt(path, delimiter=",", names=True, dtype=None)
 
 
-def _of_norm(rows, norm, label):
-    return _line(label, norm, [rows[rows["norm"] == norm]])
-
-
-def _line(label, look, tables: Sequence):
+def _line(label, look, tables):
     points = []
     for rows in tables:
         # NumPy renames the column `return`.
         points += zip(rows["environment_steps"], rows["return_"], strict=True)
     return plot.median_line(label, points, *LOOKS[look])
-
-
-def draw() -> None:
-    """Draw both pictures."""
-    plot.draw(norms(), PICTURES / "ppo_norms.png", columns=2)
-    plot.draw(memory(), PICTURES / "recurrent_ppo.png", columns=2)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
+from lnrepro.config import flat
 from lnrepro.engine import json_files, loaded_run, provenance, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
@@ -122,8 +123,14 @@ class RecordedRun(NamedTuple):
 
     def settings(self) -> Settings:
         """Return settings and length. Runs share a curve where they are equal."""
-        config = self.files["config.json"]["config"]
-        return ("steps", str(self.length)), *_settings("", config)
+        found = [("steps", str(self.length))]
+        for name, value in flat(self.files["config.json"]["config"]).items():
+            text = json.dumps(value)
+            # None means not set, as does a field that an earlier version did not have.
+            is_set = value is not None and GONE_FIELDS.get(name) != text
+            if is_set and not FREE_FIELDS.fullmatch(name):
+                found.append((name, text))
+        return tuple(found)
 
     def name_of(self, metric: str) -> str:
         """Return the name of a metric in this run's records.
@@ -140,24 +147,11 @@ class RecordedRun(NamedTuple):
     def values(self, metric: str) -> list[tuple[Record, float]]:
         """Return the records that have a finite value of a metric, with the value."""
         name = self.name_of(metric)
-        finite = [r for r in self.records if workdir.is_finite(r.get(name))]
-        return [(record, record[name]) for record in finite]
+        return [(r, r[name]) for r in self.records if workdir.is_finite(r.get(name))]
 
     def curve(self, metric: str) -> dict[int, float]:
         """Return {step: value} of a metric."""
         return {record["step"]: value for record, value in self.values(metric)}
-
-
-def _settings(prefix, fields) -> Iterator[tuple[str, str]]:
-    for field, value in fields.items():
-        name, text = prefix + field, json.dumps(value)
-        if isinstance(value, Mapping):
-            yield from _settings(f"{name}.", value)
-            continue
-        # None means not set, as does a field that an earlier version did not have.
-        is_set = value is not None and GONE_FIELDS.get(name) != text
-        if is_set and not FREE_FIELDS.fullmatch(name):
-            yield name, text
 
 
 def difference(own: Settings, others: Iterable[Settings]) -> str:
@@ -198,23 +192,28 @@ def _at_and_below(path) -> Iterator[RecordedRun]:
     """Yield the runs at and below a path, in the order of their names."""
     for file in [path] if path.is_file() else files_below(path):
         if file.name == "config.json":
-            yield from _read(file, file.parent)
+            yield from _read(file)
         if file.name.endswith(SUFFIX):
             for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
-                yield from _read(f"{file}:{number}", file, line)
+                yield from _read(file, number, line)
 
 
-def _read(where, folder, line=None) -> Iterator[RecordedRun]:
-    """Yield the run of a run directory, or of a line of a file, if it can be read."""
+def _read(file, number=None, line="") -> Iterator[RecordedRun]:
+    """Yield the run of a config.json, or of a line of a file, if it can be read."""
     try:
-        if line is None:
-            yield _run(folder, _files(folder))
-        else:
-            files = json.loads(line)
-            yield _run(folder / files["run"], files)
+        files = json.loads(line) if number else _files(file.parent)
+        folder = file / files["run"] if number else file.parent
+        config = loaded_run.LoadedRun(folder, files["config.json"]).config
+        run = RecordedRun(folder, files, config, config.data.name)
+        if config.get("seeds", 1) > 1:
+            raise UserError(f"{folder}: train each seed as a run; this one has several")
+        # Read all fields that are used later, so that a missing one is named here.
+        _ = config.experiment, config.norm, config.seed, run.fingerprint, run.records
+        yield run
     except (UserError, OSError) as e:
         print(f"left out: {e}", file=sys.stderr)
     except json_files.MALFORMED as e:
+        where = f"{file}:{number}" if number else file
         reason = f"not the records of a run ({type(e).__name__})"
         print(f"left out: {where}: {reason}", file=sys.stderr)
 
@@ -231,16 +230,6 @@ def _files(folder) -> dict[str, Any]:
     if workdir.is_diverged(folder):
         files["diverged"] = True
     return files
-
-
-def _run(folder, files) -> RecordedRun:
-    config = loaded_run.LoadedRun(folder, files["config.json"]).config
-    run = RecordedRun(folder, files, config, config.data.name)
-    if config.get("seeds", 1) > 1:
-        raise UserError(f"{folder}: train each seed as a run; this one has several")
-    # Read all fields that are used later, so that a missing one is named here.
-    _ = config.experiment, config.norm, config.seed, run.fingerprint, run.records
-    return run
 
 
 def _without_repeats(found) -> list[RecordedRun]:
@@ -272,11 +261,10 @@ def _with_distinct_data(found) -> Iterator[RecordedRun]:
     for run in found:
         fingerprints[run.data].add(run.fingerprint)
     for run in found:
-        official = FINGERPRINTS.get(run.data)
-        is_ambiguous = len(fingerprints[run.data]) > 1
         # Where no official fingerprint is known, the name alone is enough for a single
         # set of data.
-        if run.fingerprint != official and (official or is_ambiguous):
+        known = {FINGERPRINTS[run.data]} if run.data in FINGERPRINTS else set()
+        if {run.fingerprint} != (known or fingerprints[run.data]):
             checksum = run.fingerprint.rpartition("/")[2]
             run = run._replace(data=f"{run.data} {checksum[:8]}")
         yield run
@@ -303,18 +291,16 @@ def main(argv: Sequence[str]) -> None:
     if not args.out.name.endswith(SUFFIX):
         parser.error(f"--out {args.out}: a name that ends in {SUFFIX} is needed")
     kept = [args.out] if args.out.exists() else []
-    packed = []
-    for run in find([*kept, *args.runs]):
+    found, lines = find([*kept, *args.runs]), []
+    # A line for each, in the order of their names.
+    for run in sorted(found, key=lambda run: (run.folder.name, run.fingerprint)):
         if run.ended:
-            packed.append(run)
+            lines.append(f"{json_files.text(_with_short_metrics(run.files))}\n")
         else:
             print(f"left out: {run.folder}: it is not finished", file=sys.stderr)
-    # A line for each, in the order of their names.
-    packed.sort(key=lambda run: (run.folder.name, run.fingerprint))
-    lines = [f"{json_files.text(_with_short_metrics(run.files))}\n" for run in packed]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     json_files.replace(args.out, "".join(lines))
-    print(f"{len(packed)} runs are in {args.out}")
+    print(f"{len(lines)} runs are in {args.out}")
 
 
 if __name__ == "__main__":

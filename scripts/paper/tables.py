@@ -7,15 +7,14 @@ import collections
 import importlib
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from experiments import paper_results as paper
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
 from scripts.paper import ends, protocols, verdicts
 from scripts.paper.claims import CLAIMS, METRICS, PILOT, PLAN, SEEDS
-from scripts.paper.records import Record, RecordedRun
+from scripts.paper.records import RecordedRun
 from scripts.paper.verdicts import Answer, Verdict
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -28,135 +27,123 @@ def order_embeddings(runs: Sequence[RecordedRun]) -> str:
     head = ["model", "data"]
     for way in ("caption", "image"):
         head += [f"{way} {name}" for name in ("R@1", "R@5", "R@10", "mean r")]
-    rows = []
-    for name, scores in paper.TABLE_2.items():
-        rows.append((name, paper.TABLE_2_DATA, *map(_one_decimal, scores)))
-    names = [f"final/{name}" for name in paper.TABLE_2_COLUMNS]
-    for run, _, scores in _scored(runs, "order_embeddings", names):
-        folds = "{folds} x {fold} images".format(**run.config.evaluation)
-        data = paper.COMPARABLE_DATA.get(run.data, run.data)
-        data += f", {folds}, {run.step:,} steps"
+
+    def about(run, last):
         # The names of Table 2.
         model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
-        rows.append((_name_of(model, run), data, *map(_one_decimal, scores)))
+        folds = "{folds} x {fold} images".format(**run.config.evaluation)
+        return model, f", {folds}, {run.step:,} steps"
+
+    names = [f"final/{name}" for name in paper.TABLE_2_COLUMNS]
+    of_paper = paper.TABLE_2, paper.TABLE_2_DATA
     note = (
         "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
         f"{NOT_COMPARABLE}. Ties count against the model."
     )
-    return f"{md.table(head, rows)}\n\n{note}\n"
-
-
-def _scored(
-    runs, experiment, metrics
-) -> Iterator[tuple[RecordedRun, Record, list[float]]]:
-    """Yield runs of an experiment with their last record that has all these metrics.
-
-    What --evaluate wrote comes first.
-    """
-    for run in runs:
-        names = [run.name_of(metric) for metric in metrics]
-        records = run.files.get("evaluation.json", {}), *reversed(run.records)
-        complete = (record for record in records if record.keys() >= set(names))
-        last = next(complete, None)
-        if run.experiment == experiment and last:
-            yield run, last, [last[name] for name in names]
-
-
-def _name_of(model, run):
-    norm = " + LN" if run.config.norm == "layer" else ""
-    return f"{model}{norm} (seed {run.config.seed})"
-
-
-def _one_decimal(value):
-    return "-" if value is None else f"{value:.1f}"
+    digits = [1] * len(names)
+    own = [run for run in runs if run.experiment == "order_embeddings"]
+    return _beside_the_paper(head, of_paper, own, names, digits, about, note)
 
 
 def skip_thoughts(runs: Sequence[RecordedRun]) -> str:
-    """Return Table 3: the transfer tasks, or generated ones.
+    """Return Table 3: the transfer tasks, or generated ones."""
 
-    A run's row is its last record with all scores.
-    """
-    rows = []
-    for name, scores in paper.TABLE_3.items():
-        rows.append((name, paper.TABLE_3_DATA, *_task_scores(scores)))
-    for run, last, scores in _scored(runs, "skip_thoughts", paper.TABLE_3_COLUMNS):
-        corpus = paper.COMPARABLE_DATA.get(run.data, run.data)
+    def about(run, last):
         # Runs on generated stories have the tasks story_sick, story_mr and so on.
-        if run.name_of("sick/pearson") != "sick/pearson":
-            corpus += " and generated tasks"
-        corpus += f"; {run.config.model.units}-d, {last['step']:,} steps"
-        rows.append((_name_of("skip-thoughts", run), corpus, *_task_scores(scores)))
+        is_story = run.name_of("sick/pearson") != "sick/pearson"
+        tasks = " and generated tasks" if is_story else ""
+        width = run.config.model.units
+        return "skip-thoughts", f"{tasks}; {width}-d, {last['step']:,} steps"
+
+    of_paper = paper.TABLE_3, paper.TABLE_3_DATA
+    names, digits = list(paper.TABLE_3_COLUMNS), []
+    for name in names:
+        # Accuracies are in percent.
+        digits.append(1 if name.endswith("accuracy") else 3)
     note = (
         "Rows with another corpus, other tasks, width or number of steps are "
         f"{NOT_COMPARABLE}."
     )
     head = ("method", "corpus", *paper.TABLE_3_COLUMNS.values())
+    own = [run for run in runs if run.experiment == "skip_thoughts"]
+    return _beside_the_paper(head, of_paper, own, names, digits, about, note)
+
+
+def _beside_the_paper(head, of_paper, runs, metrics, digits, about, note) -> str:
+    """Return a table of the paper, with a row for each run that has all the metrics.
+
+    A run's row is its last record with all of them. What --evaluate wrote comes first.
+
+    Args:
+      head: of the table.
+      of_paper: {name: scores}, and the data that they are of.
+      runs: the runs.
+      metrics: their names, in the order of the scores.
+      digits: of each score.
+      about: (run, record) -> name of the model, and what follows the data.
+      note: what stands below the table.
+    """
+    rows, (of_names, data) = [], of_paper
+    for name, scores in of_names.items():
+        rows.append((name, data, *_rounded(scores, digits)))
+    for run in runs:
+        names = [run.name_of(metric) for metric in metrics]
+        records = run.files.get("evaluation.json", {}), *reversed(run.records)
+        complete = (record for record in records if record.keys() >= set(names))
+        if last := next(complete, None):
+            model, of_run = about(run, last)
+            norm = " + LN" if run.config.norm == "layer" else ""
+            data = paper.COMPARABLE_DATA.get(run.data, run.data) + of_run
+            scores = _rounded([last[name] for name in names], digits)
+            rows.append((f"{model}{norm} (seed {run.config.seed})", data, *scores))
     return f"{md.table(head, rows)}\n\n{note}\n"
 
 
-def _task_scores(row) -> list[str]:
-    # Pearson, Spearman and MSE have three digits, accuracies in percent have one.
-    return [f"{value:.3f}" for value in row[:3]] + [f"{value:.1f}" for value in row[3:]]
+def _rounded(scores, digits) -> list[str]:
+    pairs = zip(scores, digits, strict=True)
+    return ["-" if value is None else f"{value:.{n}f}" for value, n in pairs]
 
 
 # {number of a figure: the name of the table that belongs to it, and the function}.
 TABLES = {1: ("table2", order_embeddings), 3: ("table3", skip_thoughts)}
 
 
-class Answered(NamedTuple):
-    """The answer to a question of the plan, as text.
-
-    Attributes:
-      section: of the paper.
-      question: what is compared.
-      word: the answer, tuned.
-      number: its number with an interval; empty before the last pair.
-      seeds: how many pairs ended.
-      p: the p-value after Holm's correction; empty before the last pair.
-      pilot: the number in the pilot.
-      same_rate: the answer where all norms have one learning rate.
-      same_p: its p-value.
-      end: how far apart the norms end, tuned.
-    """
-
-    section: str
-    question: str
-    word: str
-    number: str
-    seeds: str
-    p: str
-    pilot: str
-    same_rate: str
-    same_p: str
-    end: str
-
-
 def answered(
     runs: Sequence[RecordedRun], found: Mapping[str, Sequence[Answer]]
-) -> list[Answered]:
+) -> list[dict[str, str]]:
     """Return the answers to the questions of the plan, with the pilot's estimates.
 
     Args:
       runs: those of the plan and of the pilot.
       found: `verdicts.answers` of them.
+
+    Returns:
+      Of each question, as text: its section and what is compared; the answer ("word"),
+      its number with an interval, how many pairs ended ("seeds") and the p-value after
+      Holm's correction, tuned; the number in the pilot; answer and p where all norms
+      have one learning rate; and how far apart the norms end, tuned. Number and p are
+      empty before the last pair.
     """
     pilot = [run for run in runs if run.config.seed in PILOT]
     fresh = [run for run in runs if run.config.seed in SEEDS]
     of_pilot = _tuned(pilot, [question.claim for question in PLAN])
-    ends = _tuned(fresh, [question.claim._replace(kind="end") for question in PLAN])
+    of_ends = _tuned(fresh, [question.claim._replace(kind="end") for question in PLAN])
     rows = []
     for tuned, same in zip(*(found[name] for name in PROTOCOLS), strict=True):
-        claim = tuned.question.claim
-        row = Answered(
-            tuned.question.section,
-            claim.question,
-            _word(tuned),
-            *_answered(tuned),
-            of_pilot.get(claim, ""),
-            _word(same),
-            _answered(same)[2],
-            ends.get(claim._replace(kind="end"), ""),
-        )
+        claim, verdict = tuned.question.claim, tuned.verdict
+        is_answered = tuned.p is not None
+        row = {
+            "section": tuned.question.section,
+            "question": claim.question,
+            "word": _word(tuned),
+            "number": number(verdict, claim.kind) if is_answered else "",
+            "seeds": _seeds(verdict) if is_answered else str(verdict.seeds),
+            "p": _p(tuned),
+            "pilot": of_pilot.get(claim, ""),
+            "same_rate": _word(same),
+            "same_p": _p(same),
+            "end": of_ends.get(claim._replace(kind="end"), ""),
+        }
         rows.append(row)
     return rows
 
@@ -170,8 +157,8 @@ def _tuned(runs, claims):
     return found
 
 
-def answers(found: Iterable[Answered]) -> str:
-    """Return the answers to the questions of the plan."""
+def answers(found: Iterable[Mapping[str, str]]) -> str:
+    """Return the table of what `answered` returns."""
     head = ("", "question", "answer", "number", "n", "p", "pilot", "same rate", "p")
     note = (
         "Number: the share of the second norm's steps after which the first is as "
@@ -180,39 +167,39 @@ def answers(found: Iterable[Answered]) -> str:
         f"{len(PLAN)} questions."
     )
     # The end has no column: the pages of the experiments tell it.
-    return f"{md.table(head, [row[:-1] for row in found])}\n\n{note}\n"
+    rows = [list(row.values())[: len(head)] for row in found]
+    return f"{md.table(head, rows)}\n\n{note}\n"
 
 
 def groups(answers: Iterable[Answer]) -> str:
     """Return the questions of the plan by their answers, with the numbers."""
-    found = {"reproduced": [], "contradicted": [], "open": [], "not run": []}
+    found = collections.defaultdict(list)
     for answer in answers:
         claim = answer.question.claim
         page = claim.experiment.replace("_", "-")
-        section, _, name = answer.question.name.partition(" ")
-        text = f"[{section}](docs/experiments/{page}.md) {name}"
-        if answer.p is None:
-            found["not run"].append(text)
-            continue
-        if claim.kind == "speed":
-            text += f": {_number(answer.verdict.value, 'speed')} %"
-        text += " (made data)" if answer.is_proxy else ""
-        found[answer.word].append(text)
-    names = {"reproduced": "Yes", "contradicted": "No", "open": "Undecided"}
+        section, _, text = answer.question.name.partition(" ")
+        word = "not run"
+        if answer.p is not None:
+            word = answer.word
+            if claim.kind == "speed":
+                text += f": {_number(answer.verdict.value, 'speed')} %"
+            text += " (made data)" if answer.is_proxy else ""
+        found[word].append(f"[{section}](docs/experiments/{page}.md) {text}")
+    names = {
+        "reproduced": "Yes",
+        "contradicted": "No",
+        "open": "Undecided",
+        "not run": "Not run",
+    }
     lines = []
-    for word, texts in found.items():
-        if texts:
-            lines.append(f"- **{names.get(word, 'Not run')}.** {'; '.join(texts)}")
+    for word, name in names.items():
+        if word in found:
+            lines.append(f"- **{name}.** {'; '.join(found[word])}")
     return "\n".join(lines)
 
 
-def _answered(answer) -> tuple[str, str, str]:
-    """Return number, n and p of an answer, as text; nothing before the last pair."""
-    verdict = answer.verdict
-    if answer.p is None:
-        return "", str(verdict.seeds), ""
-    own = number(verdict, answer.question.claim.kind)
-    return own, _seeds(verdict), f"{answer.p:.2g}"
+def _p(answer):
+    return "" if answer.p is None else f"{answer.p:.2g}"
 
 
 def _word(answer):
@@ -258,6 +245,13 @@ def claims(runs: Sequence[RecordedRun]) -> str:
     comparisons = collections.defaultdict(list)
     for row in verdicts.of_runs(runs, CLAIMS):
         comparisons[row.claim.comparison, row.data].append(row)
+    rows = []
+    for (comparison, data), of in comparisons.items():
+        papers = "<br>".join(dict.fromkeys(row.claim.paper for row in of))
+        results = [_cell(of, protocol) for protocol in PROTOCOLS]
+        # Most often all of them have the same seeds.
+        seeds = dict.fromkeys(_seeds(v) for row in of for v in row.verdicts.values())
+        rows.append((comparison, papers, *results, "; ".join(seeds), data))
     note = (
         "First line: the share of the second norm's steps after which the first is as "
         "good. Above 100 %: the first is slower. Second line: the end of the first "
@@ -265,33 +259,20 @@ def claims(runs: Sequence[RecordedRun]) -> str:
         f"learning rates of both norms, where they are not {SAME_RATE:g}."
     )
     head = ("claim", "the paper", *PROTOCOL_NAMES, "seeds", "data")
-    return f"{md.table(head, map(_cells, comparisons.values()))}\n\n{note}\n"
-
-
-def _cells(rows):
-    """Return the cells of the claims of one comparison."""
-    # Most often all of them have the same seeds.
-    seeds = dict.fromkeys(_seeds(v) for row in rows for v in row.verdicts.values())
-    results = [_cell(rows, protocol) for protocol in PROTOCOLS]
-    papers = "<br>".join(dict.fromkeys(row.claim.paper for row in rows))
-    comparison = rows[0].claim.comparison
-    return comparison, papers, *results, "; ".join(seeds), rows[0].data
+    return f"{md.table(head, rows)}\n\n{note}\n"
 
 
 def _cell(rows, protocol):
     """Return the verdicts of one comparison under a protocol, a line for each."""
-    rates = []
-    lines = []
-    for row in rows:
-        verdict = row.verdicts.get(protocol)
-        if verdict:
-            lines.append(number(verdict, row.claim.kind))
-            rates = [f"{rate:g}" for rate in dict.fromkeys(verdict.rates) if rate]
-    if not lines:
+    found = [row for row in rows if protocol in row.verdicts]
+    if not found:
         return "not run"
-    # Most rates are the common one.
-    if rates and rates != [f"{SAME_RATE:g}"]:
-        lines.append(f"lr {' and '.join(rates)}")
+    lines = [number(row.verdicts[protocol], row.claim.kind) for row in found]
+    # All of them are of the same runs. Most rates are the common one.
+    rates = dict.fromkeys(found[0].verdicts[protocol].rates)
+    words = [f"{rate:g}" for rate in rates if rate]
+    if words and words != [f"{SAME_RATE:g}"]:
+        lines.append(f"lr {' and '.join(words)}")
     return "<br>".join(lines)
 
 
@@ -307,14 +288,12 @@ def ends_of(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
       sign: 1 if small values are better, -1 otherwise.
     """
     rows = []
-    for settings, end, verdicts_of in ends.of_metric(metric, runs, sign):
-        against = [number(verdict, kind) for kind, verdict in verdicts_of.items()]
-        about = settings, end.norm, end.seeds, end.text
-        rows.append((*about, *(against or ("", ""))))
+    for settings, end, against in ends.of_metric(metric, runs, sign):
+        numbers = [number(verdict, kind) for kind, verdict in against.items()]
+        rows.append((settings, end.norm, end.seeds, end.text, *(numbers or ("", ""))))
     baseline = ends.BASELINE
     against = f"steps to {baseline}'s best", f"end minus {baseline}'s"
-    head = ("settings", "norm", "seeds", "end", *against)
-    return md.table(head, rows) + "\n"
+    return md.table(("settings", "norm", "seeds", "end", *against), rows) + "\n"
 
 
 def rates(runs: Iterable[RecordedRun]) -> str:
@@ -349,16 +328,14 @@ def plan() -> str:
 
 def defaults() -> str:
     """Return what `EXPECTED` of each config file says, the fastest first."""
-    found = []
-    for path in (ROOT / "configs").glob("*.py"):
-        module = importlib.import_module(f"configs.{path.stem}")
-        found.append((module.EXPECTED.seconds, path.name, module.EXPECTED))
     rows = []
-    for seconds, name, of in sorted(found):
-        measured = "{:g} to {:g}".format(*of.measured) if of.measured else ""
-        controls = ["" if x is None else f"{x:g}" for x in (of.shuffled, of.quarter)]
+    for path in (ROOT / "configs").glob("*.py"):
+        of = importlib.import_module(f"configs.{path.stem}").EXPECTED
         mode = METRICS[of.metric.rpartition("/")[2]].mode
         limit = f"`{of.metric}` {of.words(mode)}"
-        rows.append((f"`configs/{name}`", f"{seconds} s", limit, measured, *controls))
+        measured = "{:g} to {:g}".format(*of.measured) if of.measured else ""
+        controls = ["" if x is None else f"{x:g}" for x in (of.shuffled, of.quarter)]
+        rows.append((of.seconds, f"`configs/{path.name}`", limit, measured, *controls))
+    lines = [(name, f"{time} s", *cells) for time, name, *cells in sorted(rows)]
     head = ("config", "time", "expected", "measured", "shuffled", "quarter")
-    return md.table(head, rows)
+    return md.table(head, lines)

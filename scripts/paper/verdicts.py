@@ -64,11 +64,13 @@ class Row(NamedTuple):
       claim: the claim.
       data: the data set.
       verdicts: {protocol: verdict}.
+      pairs: {protocol: the values of both norms}.
     """
 
     claim: Claim
     data: str
     verdicts: Mapping[str, Verdict]
+    pairs: Mapping[str, Pairs]
 
 
 class Answer(NamedTuple):
@@ -107,13 +109,26 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
     Raises:
       UserError: a seed would be left out of a comparison.
     """
-    rows = []
-    for claim, data, of_protocol in _compared(runs, claims):
-        verdicts = {}
-        for protocol, pair in of_protocol.items():
-            verdicts[protocol] = _verdict(claim, pair, _pairs(claim, *pair))
-        if verdicts:
-            rows.append(Row(claim, data, verdicts))
+    ended, rows = [run for run in runs if run.ended], []
+    for claim in claims:
+        # Runs with the same settings may have other evaluations.
+        about = [run for run in ended if claim.is_about(run)]
+        about = [run for run in about if run.diverged or claim.curve(run)]
+        for data in sorted({run.data for run in about}):
+            row = Row(claim, data, {}, {})
+            for protocol in PROTOCOLS:
+                of_data = [run for run in about if run.data == data]
+                own = [run for run in of_data if protocols.belongs(run, protocol)]
+                if chosen := _chosen(claim, own, protocol):
+                    curves = [compare.by_seed(norm, claim.curve) for norm in chosen]
+                    row.pairs[protocol] = compare.paired(*curves, claim.sign)
+                    numbers = judged(claim.kind, row.pairs[protocol])
+                    row.verdicts[protocol] = numbers._replace(
+                        rates=tuple(norm[0].rate for norm in chosen),
+                        diverged=sum(run.diverged for norm in chosen for run in norm),
+                    )
+            if row.verdicts:
+                rows.append(row)
     return rows
 
 
@@ -128,18 +143,24 @@ def answers(runs: Iterable[RecordedRun]) -> dict[str, list[Answer]]:
         several data sets.
     """
     fresh = [run for run in runs if run.config.seed in SEEDS]
-    claims = [question.claim for question in PLAN]
-    compared = {}
-    for claim, data, of_protocol in _compared(fresh, claims):
-        if claim in compared:
-            raise UserError(f"{claim.comparison}: give the runs on {data} alone")
-        compared[claim] = data, of_protocol
+    rows = {}
+    for row in of_runs(fresh, [question.claim for question in PLAN]):
+        if row.claim in rows:
+            raise UserError(
+                f"{row.claim.comparison}: give the runs on {row.data} alone"
+            )
+        rows[row.claim] = row
     found = {}
     for protocol in PROTOCOLS:
         answers = []
         for question in PLAN:
-            data, of_protocol = compared.get(question.claim, ("", {}))
-            answers.append(_uncorrected(question, data, of_protocol.get(protocol)))
+            claim, p = question.claim, None
+            row = rows.get(claim, Row(claim, PAPER_DATA[claim.experiment], {}, {}))
+            verdict = row.verdicts.get(protocol, Verdict())
+            if verdict.seeds == len(SEEDS):
+                p = compare.p_value(TESTED[claim.kind], row.pairs[protocol])
+            is_proxy = row.data != PAPER_DATA[claim.experiment]
+            answers.append(Answer(question, verdict, p, is_proxy))
         # A question that has not all of its pairs counts with p = 1.
         corrected = compare.holm([1 if a.p is None else a.p for a in answers])
         found[protocol] = [
@@ -149,39 +170,15 @@ def answers(runs: Iterable[RecordedRun]) -> dict[str, list[Answer]]:
     return found
 
 
-def _uncorrected(question, data, pair) -> Answer:
-    """Return an answer with its numbers, and p before its correction."""
-    claim, p = question.claim, None
-    verdict = Verdict()
-    if pair:
-        pairs = _pairs(claim, *pair)
-        verdict = _verdict(claim, pair, pairs)
-        if verdict.seeds == len(SEEDS):
-            p = compare.p_value(TESTED[claim.kind], pairs)
-    is_proxy = bool(data) and PAPER_DATA[claim.experiment] != data
-    return Answer(question, verdict, p, is_proxy)
+def _chosen(claim, runs, protocol):
+    """Return (runs of the better norm, runs of the baseline) that count, or None.
 
+    Constant learning rates come before decaying ones, then the number of seeds of the
+    norm with fewer, then the length.
 
-def _compared(runs, claims):
-    """Yield (claim, data set, {protocol: (runs of one norm, runs of the other)})."""
-    ended = [run for run in runs if run.ended]
-    for claim in claims:
-        # Runs with the same settings may have other evaluations.
-        about = [run for run in ended if claim.is_about(run)]
-        about = [run for run in about if run.diverged or claim.curve(run)]
-        for data in sorted({run.data for run in about}):
-            of_data = [run for run in about if run.data == data]
-            pairs = {}
-            for protocol in PROTOCOLS:
-                own = [run for run in of_data if protocols.belongs(run, protocol)]
-                if pair := _chosen(claim, own, protocol):
-                    pairs[protocol] = pair
-            if pairs:
-                yield claim, data, pairs
-
-
-def _comparisons(claim, runs, protocol):
-    """Return (runs of the better norm, runs of the baseline) of all comparisons."""
+    Raises:
+      UserError: runs with the same rate and length are in none or in another one.
+    """
     # {what both norms share: {norm: seeds}}.
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
@@ -191,19 +188,7 @@ def _comparisons(claim, runs, protocol):
             shared.pop("optimizer.learning_rate", None)
         groups[tuple(shared.items())][run.config.norm].append(run)
     pairs = [(of[claim.better], of[claim.baseline]) for of in groups.values()]
-    return [pair for pair in pairs if all(pair)]
-
-
-def _chosen(claim, runs, protocol):
-    """Return the comparison that counts, or None.
-
-    Constant learning rates come before decaying ones, then the number of seeds of the
-    norm with fewer, then the length.
-
-    Raises:
-      UserError: runs with the same rate and length are in none or in another one.
-    """
-    pairs = _comparisons(claim, runs, protocol)
+    pairs = [pair for pair in pairs if all(pair)]
     if not pairs:
         return None
 
@@ -229,18 +214,6 @@ def _kind(run):
 
 def _decay(run):
     return run.config.get("optimizer", {}).get("decay")
-
-
-def _pairs(claim, ours, theirs) -> Pairs:
-    curves = [compare.by_seed(runs, claim.curve) for runs in (ours, theirs)]
-    return compare.paired(*curves, claim.sign)
-
-
-def _verdict(claim, pair, pairs) -> Verdict:
-    """Return the verdict about two lists of runs and their values."""
-    numbers = judged(claim.kind, pairs)
-    diverged = sum(run.diverged for runs in pair for run in runs)
-    return numbers._replace(rates=tuple(of[0].rate for of in pair), diverged=diverged)
 
 
 def judged(kind: str, pairs: Pairs) -> Verdict:
