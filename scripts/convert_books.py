@@ -9,16 +9,14 @@ A FILE is a text of Project Gutenberg as it was downloaded, or any other plain t
 empty lines between its paragraphs. The header and the licence are left out, and so are
 headings without lower-case letters. DIR/FILE then has one sentence per line in lower
 case, its words separated by spaces, as scripts/encode_sentences.py separates those of a
-sentence. A speech in quotation marks is one sentence. Books from several folders keep
-the part of their paths that differs: DIR/alice/letters.txt and DIR/bob/letters.txt.
+sentence. A speech in quotation marks is one sentence.
 """
 
-import os
 import pathlib
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from lnrepro.data import files as data_files
 from lnrepro.engine import json_files
@@ -40,50 +38,23 @@ def main(argv: list[str]) -> None:
     """
     parser = Parser(description=__doc__)
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE")
-    parser.add_argument(
-        "--out",
-        required=True,
-        type=pathlib.Path,
-        metavar="DIR",
-        help="where the converted files go",
-    )
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR")
     args = parser.parse_args(argv)
     warnings.showwarning = print_warning
-    files = [file for file in args.files if not data_files.is_system_file(file.name)]
-    targets = output_files(files, args.out)
     args.out.mkdir(parents=True, exist_ok=True)
-    for source, target in zip(files, targets, strict=True):
+    for source in args.files:
+        if data_files.is_system_file(source.name):
+            continue
+        # Without the suffixes of a packing and of its kind.
+        stem = pathlib.PurePath(data_files.unpacked_name(source.name)).stem
+        target = args.out / f"{stem}.txt"
+        if target.exists():
+            raise UserError(f"{target} is there already; remove it, or choose --out")
         lines = [" ".join(tokens) for tokens in sentences(read(source))]
         if not lines:
             raise UserError(f"{source}: contains no sentence")
-        target.parent.mkdir(parents=True, exist_ok=True)
         json_files.replace(target, "\n".join(lines) + "\n")
         print(f"{target}: {len(lines):,} sentences", file=sys.stderr)
-
-
-def output_files(
-    files: Sequence[pathlib.Path], folder: pathlib.Path
-) -> list[pathlib.Path]:
-    """Return where each book is written.
-
-    Raises:
-      UserError: two books have the same path, or one is there already.
-    """
-    if not files:
-        return []
-    absolute = [pathlib.Path(os.path.abspath(file)) for file in files]
-    shared = os.path.commonpath([file.parent for file in absolute])
-    targets = []
-    for file in absolute:
-        # Without the suffixes of a packing and of its kind.
-        stem = pathlib.PurePath(data_files.unpacked_name(file.name)).stem
-        targets.append(folder / file.relative_to(shared).with_name(f"{stem}.txt"))
-    for target in targets:
-        if targets.count(target) > 1:
-            raise UserError(f"two files are called {target.stem}; rename one of them")
-        if target.exists():
-            raise UserError(f"{target} is there already; remove it, or choose --out")
-    return targets
 
 
 def read(file: pathlib.Path) -> str:

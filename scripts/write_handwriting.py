@@ -2,8 +2,8 @@
 
     python scripts/write_handwriting.py --workdir=RUN --text="..." --out=line.svg
 
-A larger --bias is neater; 0 samples from the density itself. A long text is broken into
-lines. More: `write_lines` of `lnrepro.load(RUN)`.
+A long text is broken into lines. Other samples, neater or wilder: `write_lines` of
+`lnrepro.load(RUN)`.
 """
 
 import pathlib
@@ -25,8 +25,6 @@ def main(argv: list[str]) -> None:
     add("--workdir", required=True, type=pathlib.Path)
     add("--text", required=True, help="what to write")
     add("--out", type=pathlib.Path, default=pathlib.Path("line.svg"))
-    add("--bias", type=float, default=1.0)
-    add("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     if args.out.suffix != ".svg":
         raise UserError(f"--out {args.out}: the name must end in .svg")
@@ -38,7 +36,7 @@ def main(argv: list[str]) -> None:
     lines = textwrap.wrap(args.text, run.config.model.characters)
     if not lines:
         raise UserError("--text is empty: give the text to write")
-    written = run.write_lines(lines, args.seed, bias=args.bias)
+    written = run.write_lines(lines, seed=0, bias=1.0)
     for line in written:
         if line.other:
             print(run.describe_other(line.other), file=sys.stderr)
