@@ -16,9 +16,10 @@ from lnrepro.engine import (
     run_config,
     train,
 )
-from lnrepro.functional.fast import kept, tuning
+from lnrepro.functional.fast import tuning
 from lnrepro.functional.fast.kernels import Way
 from tests.engine import toy
+from tests.functional import made_up_gpu
 from tests.refused import refused
 
 
@@ -76,10 +77,7 @@ def runs_as():
 def test_a_run_keeps_the_way_of_its_first_start(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"config": {"experiment": "a"}}')
     assert runs_as() == []  # A CPU has nothing to say.
-    device = types.SimpleNamespace(device_kind="made up")
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    monkeypatch.setattr(kept, "folder", lambda: tmp_path / "none")
+    made_up_gpu.pretend(monkeypatch, tmp_path / "none")
     with kernels.kept(tmp_path, writes=True):
         seen = runs_as()
     assert seen == ["scan: kernels are not measured here"]

@@ -1,8 +1,5 @@
 """Experiments with their recurrences as kernels for GPUs, whose threads are fibers."""
 
-import shutil
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +7,9 @@ import pytest
 
 from lnrepro.engine import distribute, experiment, train, train_step
 from lnrepro.functional.fast import kernels, measure, tuning
-from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.platform import tracing_for
 from tests.experiments.test_every_setting import config_of
-from tests.functional import gpu_programs
+from tests.functional import made_up_gpu
 
 # What each runs as, besides kernels.
 SCANS = {
@@ -52,13 +48,9 @@ def two_steps(name, choice):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 @pytest.mark.parametrize("name", SCANS)
 def test_an_experiment_trains_with_kernels(name, monkeypatch):
-    monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
-    monkeypatch.setattr(nvrtc, "ptx", lambda *words: "")
-    monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
-    monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))
+    made_up_gpu.run_kernels(monkeypatch)
     losses, gradient, seen = two_steps(name, "auto")
     expected, of_scan, _ = two_steps(name, "off")
     assert kernels.KERNEL in seen
@@ -75,10 +67,7 @@ def test_autotune_sees_the_steps_and_the_evaluations(monkeypatch, tmp_path):
     """And makes no run directory. The GPU is made up, and nothing is measured."""
     config = config_of("sequential_mnist")
     noted = []
-    device = types.SimpleNamespace(device_kind="made up", platform="gpu")
-    device.client = types.SimpleNamespace(platform_version="1")
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    made_up_gpu.pretend(monkeypatch, tmp_path / "none")
     monkeypatch.setattr(distribute, "make", lambda *a: distribute._pmap())
     monkeypatch.setattr(measure, "measure", noted.append)
     train.autotune(config, tmp_path / "run")

@@ -5,15 +5,12 @@ own. On a CPU the nightly job runs the tests of CORE in all of them. In "kernel"
 scan is a kernel where it can, whose threads are fibers.
 """
 
-import shutil
-
 import jax
 import pytest
 
 from lnrepro.functional.fast import tuning
-from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.platform import tracing_for
-from tests.functional import gpu_programs
+from tests.functional import made_up_gpu
 
 FORMS = ("cpu", "gpu", "tpu", "kernel")
 # The files whose tests run in every form. Others name the forms that they test.
@@ -61,20 +58,10 @@ def form(request):
         jax.clear_caches()
         _last_form[0] = name
     if name == "kernel":
-        _use_kernels(request.getfixturevalue("monkeypatch"))
+        made_up_gpu.run_kernels(request.getfixturevalue("monkeypatch"))
     answer = tuning.kernel_where_it_can if name == "kernel" else tuning.look_up
     with tracing_for("gpu" if name == "kernel" else name), tuning.answering(answer):
         yield name
-
-
-def _use_kernels(monkeypatch):
-    """Let kernels run on this CPU."""
-    if shutil.which("g++") is None:
-        pytest.skip("g++ is not installed")
-    monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
-    monkeypatch.setattr(nvrtc, "ptx", lambda *arguments: "")
-    monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed=0))
-    monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
 
 
 def pytest_generate_tests(metafunc):

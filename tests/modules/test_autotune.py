@@ -1,7 +1,5 @@
 """`functional.autotune` sees the recurrences of modules, and changes nothing there."""
 
-import types
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -9,8 +7,8 @@ import pytest
 from flax import nnx as flax_nnx
 
 from lnrepro import functional, linen, nnx
-from lnrepro.functional.fast import kept, measure
-from lnrepro.functional.fast.gpu import nvrtc
+from lnrepro.functional.fast import measure
+from tests.functional import made_up_gpu
 
 X = jnp.ones((4, 3, 5))
 
@@ -46,13 +44,7 @@ def nnx_step():
 def test_autotune_sees_modules(problem, monkeypatch, tmp_path):
     """On a made-up GPU."""
     step, *arguments = problem()
-    device = types.SimpleNamespace(device_kind="made up", core_count=132)
-    device.client = types.SimpleNamespace(platform_version="1")
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
-    monkeypatch.setattr(nvrtc, "ptx", lambda *words: "")
-    monkeypatch.setattr(kept, "folder", lambda: tmp_path)
+    made_up_gpu.pretend(monkeypatch, tmp_path)
     monkeypatch.setattr(measure, "RUNS", 1)
     monkeypatch.setattr(measure, "ENOUGH", 1e9)
     before = jax.tree.map(jnp.copy, arguments)

@@ -1,11 +1,19 @@
 """What is found out once for all processes that share a cache, as text files."""
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import tempfile
+from typing import Any
 
 import jax
+
+
+def digest(*words: Any) -> str:
+    """Return a name of what the words are, of 64 hexadecimal digits."""
+    text = "\0".join(map(str, words))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def folder() -> pathlib.Path:

@@ -3,10 +3,12 @@
 import contextlib
 import contextvars
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import jax
+
+from lnrepro.functional.fast import platform
 
 logger = logging.getLogger("lnrepro.kernels")
 # What is noted of a loop that runs as a kernel. Of others it is the reason.
@@ -45,19 +47,14 @@ class Seen(list[str]):
         self.layouts: list[tuple[int, int]] = []
 
 
-@contextlib.contextmanager
-def watched() -> Iterator[Seen]:
+def watched() -> contextlib.AbstractContextManager[Seen]:
     """Collect what the loops that are traced inside run as.
 
-    Yields:
-      A list, to which each loop adds. A function that was traced before adds nothing.
+    Returns:
+      A context manager of a list, to which each loop adds. A function that was traced
+      before adds nothing.
     """
-    seen = Seen()
-    token = _seen.set(seen)
-    try:
-        yield seen
-    finally:
-        _seen.reset(token)
+    return platform.setting(_seen, Seen())
 
 
 def note(words: str) -> None:

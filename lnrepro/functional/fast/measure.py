@@ -18,6 +18,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from lnrepro.functional.arrays import floating, tree_at_least_f32
 from lnrepro.functional.fast import kept, kernels, platform, tuning
 from lnrepro.functional.fast.kernels import Way
 
@@ -28,10 +29,8 @@ ENOUGH = 0.9
 # A kernel may be so many times as far from exact products as the scan is, and farther
 # by what TF32 does to numbers.
 TIMES, TF32 = 3.0, 2e-3
-# What a record says until its measurement ends.
-UNFINISHED = "its measurement did not end"
-ROW = "{:<20} {:>7} {:>7} {:>10} {:>10} {:>8}  {}"
-COLUMNS = ("rows", "steps", "scan ms", "kernel ms", "error")
+ROW = "{:<20} {:>6} {:>6} {!s:>8.7} {!s:>9.7} {!s:>8} {!s:>7} {!s:>8} {}"
+COLUMNS = ("cell", "rows", "steps", "scan ms", "kernel ms", "error", *Way._fields)
 
 
 def autotune(function: Callable, *arguments: Any) -> list[dict]:
@@ -87,15 +86,12 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
 @contextlib.contextmanager
 def noting() -> Iterator[dict]:
     """Note the scans that are traced inside: {file of its record: scan}."""
-    noted, said = {}, set()
+    # A scan may be traced several times.
+    noted, say_once = {}, functools.cache(print)
 
     def answer(scan):
         if reason := scan.reason():
-            line = f"{scan.cell} is not measured: {reason}"
-            # A scan may be traced several times.
-            if line not in said:
-                print(line)
-            said.add(line)
+            say_once(f"{scan.cell} is not measured: {reason}")
         else:
             noted.setdefault(scan.file, scan)
         return Way(kernel=False)
@@ -107,13 +103,11 @@ def noting() -> Iterator[dict]:
 def measure(noted: dict) -> list[dict]:
     """Measure scans that have no record, print a table, and return all records."""
     records = []
-    print(ROW.format("cell", *COLUMNS, f"taken, of {len(noted)} scans"))
+    print(ROW.format(*COLUMNS))
     for file, scan in noted.items():
-        record = _record(file, scan)
+        record = tuning.read(file) or _record(file, scan)
+        print(ROW.format(*map(record.get, COLUMNS)), flush=True)
         records.append(record)
-        taken = record["reason"] or f"kernel {list(record['layout'] or ())}"
-        numbers = [f"{record.get(name, math.nan):.3g}" for name in COLUMNS]
-        print(ROW.format(scan.cell, *numbers, taken), flush=True)
     if any(record["kernel"] for record in records):
         # So that the next call has them.
         jax.clear_caches()
@@ -121,17 +115,13 @@ def measure(noted: dict) -> list[dict]:
 
 
 def _record(file, scan):
-    """The record of a scan, which is measured unless there is one."""
-    record = tuning.read(file)
-    if record and record["reason"] != UNFINISHED:
-        return record
-    if record:
-        print(f"{scan.cell}: {UNFINISHED} the last time")
-    record = {"cell": scan.cell} | scan.sizes | tuning.machine() | _scan(UNFINISHED)
+    """Measure a scan, and keep the record."""
+    if kept.read(file) is not None:
+        print(f"{scan.cell}: its measurement did not end the last time")
     # Where a kernel aborts the process this stays, so that the scan is taken.
-    kept.write(file, json.dumps(record))
+    kept.write(file, "")
     try:
-        record |= _measured(scan)
+        found = _measured(scan)
     except KeyboardInterrupt:
         kept.remove(file)
         raise
@@ -139,35 +129,40 @@ def _record(file, scan):
         # After any other error of a device its context may be lost.
         if "RESOURCE_EXHAUSTED" not in str(e):
             raise
-        record |= _scan("the memory does not suffice to measure it")
+        found = _scan("the memory does not suffice to measure it")
+    record = {"cell": scan.cell} | scan.sizes | tuning.machine() | found
     kept.write(file, json.dumps(record))
-    return record
+    return tuning.read(file)
 
 
 def _scan(reason):
     return Way(kernel=False, reason=reason)._asdict()
 
 
+class Runs(NamedTuple):
+    """Runs of a layout: median ms, largest error, whether all have the same bits."""
+
+    ms: float
+    error: float
+    is_same: bool
+    layout: tuple[int, int] | None
+
+
 def _measured(scan):
     """Measure a scan; return its way and the numbers."""
     made_up = functools.partial(_made_up, np.random.default_rng(0))
+    values = jax.tree.map(made_up, scan.arguments)
     # Who watches hears of kernels that are only tried.
     with platform.tracing_in(scan.context), kernels.watched() as seen:
-        values = jax.tree.map(made_up, scan.arguments)
-        _training_step(scan, Way(kernel=True), values)
+        jax.eval_shape(_training_step(scan, Way(kernel=True)), *values)
         if kernels.KERNEL not in seen:
             return _scan(seen[0])
-        wide = jax.tree.map(_widened, values)
         with jax.default_matmul_precision("highest"):
-            program = _training_step(scan, Way(kernel=False), wide).compile()
-        exact = jax.device_get(program(*wide))
-        plain = _timed(scan, Way(kernel=False), values, exact)
-        found = {
-            layout: _timed(scan, Way(kernel=True, layout=layout), values, exact)
-            for layout in tuple(seen.layouts) or (None,)
-        }
+            exact = _training_step(scan, Way(kernel=False))(*tree_at_least_f32(values))
+        timed = functools.partial(_timed, scan, values, jax.device_get(exact))
+        plain = timed(Way(kernel=False))
+        best = min(timed(Way(True, layout)) for layout in seen.layouts or [None])
     # Where the fastest is wrong, the others are not trusted either.
-    layout, best = min(found.items(), key=lambda one: one[1].ms)
     reason = ""
     if best.ms > ENOUGH * plain.ms:
         reason = "the scan is as fast here"
@@ -175,62 +170,52 @@ def _measured(scan):
         reason = "the kernel computes other numbers than the scan here"
     if plain.is_same and not best.is_same:
         reason = "the kernel is not deterministic here"
-    way = _scan(reason) if reason else Way(kernel=True, layout=layout)._asdict()
-    return way | {"scan ms": plain.ms, "kernel ms": best.ms, "error": best.error}
+    way = Way(not reason, best.layout, reason)._asdict()
+    error = float(f"{best.error:.2g}")
+    return way | {"scan ms": plain.ms, "kernel ms": best.ms, "error": error}
 
 
-class Runs(NamedTuple):
-    """Runs of a program: median ms, largest error, whether all have the same bits."""
-
-    ms: float
-    error: float
-    is_same: bool
-
-
-def _timed(scan, way, values, exact):
+def _timed(scan, values, exact, way):
     """Time a training step, and compare what each run returns."""
-    program = _training_step(scan, way, values).compile()
-    times, errors = [], {}
+    step, times, errors, bits = _training_step(scan, way), [], [], set()
     for _ in range(RUNS):
         # The run before a timed one finds the device at rest.
-        jax.block_until_ready(program(*values))
+        jax.block_until_ready(step(*values))
         start = time.perf_counter()
-        results = jax.block_until_ready(program(*values))
+        results = jax.block_until_ready(step(*values))
         times.append(1e3 * (time.perf_counter() - start))
         results = jax.device_get(results)
-        bits = b"".join(a.tobytes() for a in jax.tree.leaves(results))
-        if bits not in errors:
-            errors[bits] = float(np.max(list(map(distance, results, exact))))
-    return Runs(statistics.median(times), np.max([*errors.values()]), len(errors) == 1)
+        errors.append(distance(results, exact))
+        bits.add(b"".join(a.tobytes() for a in results))
+    return Runs(statistics.median(times), np.max(errors), len(bits) == 1, way.layout)
 
 
 def distance(found: list, exact: list) -> Any:
     """Return the largest error of some arrays, or NaN.
 
-    It is over the largest entry of an array, or a hundredth of that of all: what should
-    be zero is only rounding.
+    It is over the largest entry of an array, or over 1: what should be zero is only
+    rounding.
     """
-    sizes = [np.max(np.abs(b), initial=1e-30) for b in exact]
-    least = 0.01 * max(sizes)
-    pairs = zip(found, exact, sizes, strict=True)
-    errors = [np.max(np.abs(a - b), initial=0) / max(n, least) for a, b, n in pairs]
-    return np.max(errors, initial=0)
+    errors = [
+        np.abs(a - b).max(initial=0) / np.abs(b).max(initial=1)
+        for a, b in zip(found, exact, strict=True)
+    ]
+    return np.max(errors)
 
 
-def _training_step(scan, way, values):
-    """The traced function (*values) -> (values of results, gradients)."""
+def _training_step(scan, way):
+    """The jitted function (*values) -> arrays of results and gradients."""
 
     def results(*arguments):
-        found = jax.tree.leaves(scan.run(way, *arguments))
-        return [a for a in found if jnp.issubdtype(a.dtype, jnp.floating)]
+        return floating(scan.run(way, *arguments))
 
+    @jax.jit
     def step(*arguments):
         # The gradients are those of half of the sum of their squares.
         found, pull = jax.vjp(results, *arguments)
-        gradients = jax.tree.leaves(pull(found))
-        return found, [d for d in gradients if d.dtype != jax.dtypes.float0]
+        return jax.tree.leaves((found, floating(pull(found))))
 
-    return jax.jit(step).lower(*values)
+    return step
 
 
 def _made_up(rng, a):
@@ -238,12 +223,8 @@ def _made_up(rng, a):
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
         key = jax.random.key(0, impl=jax.random.key_impl(a))
         return jax.random.split(key, a.shape)
-    made = rng.standard_normal(a.shape)
-    if not jnp.issubdtype(a.dtype, jnp.floating):
-        return jnp.asarray(made > 0, a.dtype)
     # Products by a weight [..., D, N] are of the size of what it multiplies.
-    return jnp.asarray(made / math.sqrt((1, 1, *a.shape)[-2]), a.dtype)
-
-
-def _widened(a):
-    return a.astype(jnp.float32) if a.dtype == jnp.bfloat16 else a
+    made = rng.standard_normal(a.shape) / math.sqrt((1, 1, *a.shape)[-2])
+    if not jnp.issubdtype(a.dtype, jnp.floating):
+        made = made > 0
+    return jnp.asarray(made, a.dtype)

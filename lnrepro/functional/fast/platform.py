@@ -47,17 +47,22 @@ def is_forced() -> bool:
 
 
 @contextlib.contextmanager
-def tracing_for(name: str) -> Iterator[None]:
+def setting(variable: contextvars.ContextVar, value: Any) -> Iterator[Any]:
+    """Give a variable a value in the code inside."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+def tracing_for(name: str) -> contextlib.AbstractContextManager:
     """Trace the code inside for a platform.
 
     Args:
       name: "cpu", "gpu" or "tpu".
     """
-    token = _current.set(name)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return setting(_current, name)
 
 
 class Context(NamedTuple):

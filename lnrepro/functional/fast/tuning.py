@@ -8,16 +8,14 @@ Nothing is compiled, started or written here. Without a record it is the scan.
 import contextlib
 import contextvars
 import functools
-import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.core
-from jax.sharding import AxisType
 
 from lnrepro.functional.fast import kept, platform
 from lnrepro.functional.fast.kernels import Way
@@ -54,12 +52,12 @@ class Scan(NamedTuple):
         # Functions are printed with their addresses.
         equations = re.sub(r" at 0x[0-9a-f]+", "", str(self.equations.jaxpr))
         kind = jax.local_devices()[0].device_kind
-        return _digest(equations, self.sizes, self.settings, self.context, kind)
+        return kept.digest(equations, self.sizes, self.settings, self.context, kind)
 
     @property
     def file(self) -> str:
         """The name of its record, which also depends on `machine`."""
-        return f"{_digest(self.name, machine())}.json"
+        return f"{kept.digest(self.name, machine())}.json"
 
     def reason(self) -> str:
         """Say why it is the scan whatever was measured; "" where a record decides."""
@@ -69,7 +67,7 @@ class Scan(NamedTuple):
             return "it is a part of another scan, or is traced for another device"
         if jax.process_count() > 1 or len(kinds) > 1:
             return "there are several processes, or kinds of devices"
-        if any(m.size > 1 and {*m.axis_types} != {AxisType.Manual} for m in meshes):
+        if any(mesh.size > 1 and not mesh.are_all_axes_manual for mesh in meshes):
             return "only jax.shard_map tells the part of a device of a mesh"
         if any(isinstance(a, jax.core.Tracer) for a in self.equations.consts):
             return "a step reads traced arrays of what is around"
@@ -84,7 +82,7 @@ def look_up(scan: Scan) -> Way:
         record = read(scan.file)
     if record is None:
         return Way(kernel=False, reason=reason or NOT_MEASURED)
-    return Way(*(record[name] for name in Way._fields))
+    return Way(*map(record.get, Way._fields))
 
 
 # (scan) -> how a scan with `kernels="auto"` runs: the records, or what stands in their
@@ -92,14 +90,9 @@ def look_up(scan: Scan) -> Way:
 choose = contextvars.ContextVar("choose", default=look_up)
 
 
-@contextlib.contextmanager
-def answering(answer: Callable) -> Iterator:
+def answering(answer: Callable) -> contextlib.AbstractContextManager:
     """Let a function (scan) -> way answer in place of the records."""
-    token = choose.set(answer)
-    try:
-        yield
-    finally:
-        choose.reset(token)
+    return platform.setting(choose, answer)
 
 
 def kernel_where_it_can(scan: Scan) -> Way:
@@ -158,9 +151,4 @@ def _code():
     """A digest of the code that makes a kernel, or a loop, of equations."""
     here = pathlib.Path(__file__).parents[1]
     paths = sorted([*here.rglob("*.py"), *here.rglob("*.cuh")])
-    return _digest(*(path.read_text() for path in paths))
-
-
-def _digest(*words):
-    text = "\0".join(map(str, words))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return kept.digest(*(path.read_text() for path in paths))

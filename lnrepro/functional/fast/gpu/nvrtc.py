@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import functools
 import glob
-import hashlib
 import os
 import pathlib
 import re
@@ -62,7 +61,8 @@ def ptx(source: str, architecture: str) -> str:
         name: (_SOURCE / name).read_bytes() for name in ("device.cuh", "parts.cuh")
     }
     options = [*_OPTIONS, f"--gpu-architecture={architecture}".encode()]
-    name = f"{_digest(source, headers, options)}.ptx"
+    words = [source, *headers.values(), *options, version(), _ptx_version()]
+    name = f"{kept.digest(*words)}.ptx"
     text = kept.read(name)
     if text is None:
         text = _compiled(source, headers, options)
@@ -79,12 +79,6 @@ def version() -> list[int]:
     found = (ctypes.c_int(), ctypes.c_int())
     library().nvrtcVersion(*map(ctypes.byref, found))
     return [number.value for number in found]
-
-
-def _digest(source, headers, options):
-    words = [source.encode(), *headers.values(), *options]
-    words.append(f"{version()}, {_ptx_version()}".encode())
-    return hashlib.sha256(b"\0".join(words)).hexdigest()
 
 
 def _compiled(source, headers, options):

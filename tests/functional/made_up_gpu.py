@@ -1,0 +1,52 @@
+"""A GPU that is made up: kernels are traced, and may run on this CPU as fibers."""
+
+import shutil
+import types
+
+import jax
+import pytest
+
+from lnrepro.functional.fast import kept
+from lnrepro.functional.fast.gpu import launch, nvrtc
+from tests.functional import gpu_programs
+
+
+def trace_kernels(monkeypatch) -> None:
+    """Let kernels be traced for an H100, and lowered without a compiler."""
+    monkeypatch.setattr(nvrtc, "reason_against_device", lambda: None)
+    monkeypatch.setattr(nvrtc, "ptx", lambda *words: "")
+
+
+def run_kernels(monkeypatch, seed: int = 0) -> list:
+    """Let kernels run on this CPU, and return a list of those that were called.
+
+    Args:
+      monkeypatch: that of a test.
+      seed: as for `gpu_programs.run_on_cpu`.
+    """
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    trace_kernels(monkeypatch)
+    called = []
+    monkeypatch.setattr(launch, "call", gpu_programs.run_on_cpu(seed, called))
+    monkeypatch.setattr(launch, "PLATFORMS", ["cuda", "cpu"])
+    return called
+
+
+def device(kind: str = "made up") -> types.SimpleNamespace:
+    """Return an H100, as far as it is asked."""
+    return types.SimpleNamespace(
+        device_kind=kind,
+        platform="gpu",
+        compute_capability="9.0",
+        core_count=132,
+        client=types.SimpleNamespace(platform_version="1"),
+    )
+
+
+def pretend(monkeypatch, folder) -> None:
+    """Let this process have an H100, whose records lie in a folder."""
+    trace_kernels(monkeypatch)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device()])
+    monkeypatch.setattr(kept, "folder", lambda: folder)
