@@ -151,12 +151,13 @@ def drawn(shapes, seed=1):
 
 
 @functools.cache
-def shapes_of(cell, features_in=D, dtype=jnp.float32):
-    """Shapes of parameters and of a carry of B rows."""
+def shapes_of(cell, features_in=D, dtype=jnp.float32, rows=B):
+    """Shapes of parameters and of a carry of some rows."""
 
     def start(key):
         params = cell.init(key, features_in, dtype)
-        return params, cell.initial_carry(params, jnp.zeros((B, features_in), dtype))
+        x = jnp.zeros((rows, features_in), dtype)
+        return params, cell.initial_carry(params, x)
 
     return jax.eval_shape(start, jax.eval_shape(jax.random.key, 0))
 
