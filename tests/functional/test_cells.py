@@ -98,13 +98,15 @@ def problem(name, norm, options, seed=0):
 
 
 def padding(way, rng):
-    if way in ("lengths", "reverse"):
-        return np.arange(T) < LENGTHS[:, None]
-    if way == "left":
-        return np.arange(T) >= LENGTHS[:, None]
-    if way == "holes":
-        return rng.random((B, T)) < 0.7
-    return np.ones((B, T), bool)
+    """Arguments of `unroll`. A mask of numbers is one of booleans."""
+    within = np.arange(T) < LENGTHS[:, None]
+    arguments = {
+        "lengths": {"seq_lengths": LENGTHS},
+        "reverse": {"mask": within},
+        "left": {"mask": (~within).astype(float)},
+        "holes": {"mask": rng.random((B, T)) < 0.7, "seq_lengths": LENGTHS},
+    }
+    return arguments.get(way, {})
 
 
 def weigh(weights, c, h, y):
@@ -137,13 +139,12 @@ def values_and_gradients(cell, params, x, padding, resets, weights, reverse):
 def check(name, norm, options, way):
     """Compare outputs, carries and all gradients of a cell with the oracle's."""
     cell, params, x, rng = problem(name, norm, options)
-    mask = padding(way, rng)
-    # A mask of numbers is one of booleans.
-    padding_argument = {"mask": mask.astype(float) if way == "left" else mask}
+    given = padding(way, rng)
+    mask = np.array(given.get("mask", np.ones((B, T))), bool)
+    if "seq_lengths" in given:
+        mask &= np.arange(T) < LENGTHS[:, None]
     resets = rng.random((B, T)) < (0.3 if way == "resets" else -1)
     reverse = way == "reverse"
-    if way == "lengths":
-        padding_argument = {"seq_lengths": LENGTHS}
     # Without resets, the unroll has other code.
     if way in ("lengths", "reverse"):
         resets = None
@@ -158,7 +159,7 @@ def check(name, norm, options, way):
         )
 
     ours, gradients = values_and_gradients(
-        cell, params, x, padding_argument, resets, weights, reverse
+        cell, params, x, given, resets, weights, reverse
     )
     for mine, expected in zip(ours, run_oracle(params, x), strict=True):
         if expected is not None:
