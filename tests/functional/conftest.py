@@ -26,11 +26,9 @@ CORE = (
 )
 # What the forms of GPUs and TPUs cannot do: {test, or one case: why}. Such a test may
 # fail there.
-ONE_ROW = "batch norm of one row magnifies rounding: scan and kernel err by 5e-3"
 ROUNDED = "products of x are computed for many steps at once, and round otherwise"
 CANNOT = {
-    "test_replay_of_a_rollout_equals_acting_to_the_bit": ROUNDED,
-    "test_steps_equal_the_scan[kernel-lstm_batch]": ONE_ROW,
+    "test_steps_have_the_bits_of_the_scan": ROUNDED,
 }
 # The row of test_capability that `scripts/test --all` runs in every form, and the
 # column of it that runs by default, and with a kernel where slow tests run.

@@ -1,18 +1,15 @@
 """Several episodes in one sequence: where resets stand, and replay of a rollout."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.functional import DreamerBlockGRUCell, step, unroll
+from lnrepro.functional import step, unroll
 from tests.functional.programs import (
     CELLS,
     MEMORY,
     B,
-    H,
     T,
     X,
     at,
@@ -45,33 +42,26 @@ def test_each_episode_gets_what_it_gets_alone(name, reverse):
     cell = CELLS[name]
     params, stored = problem(cell)
     how = {"memory": MEMORY, "reverse": reverse, "keep_order": True}
-    first, *others = EPISODES[::-1] if reverse else EPISODES
 
-    @functools.partial(jax.grad, argnums=(0, 1, 2), has_aux=True)
     def together(params, x, stored):
         result = unroll(cell, params, x, resets=RESETS, initial_carry=stored, **how)
-        parts = [result.outputs[:, part] for part in others]
-        of_first = result.outputs[:, first]
-        return total(parts), ((parts, result.carry), of_first)
+        return total(result[:2]), result[:2]
 
-    @functools.partial(jax.grad, argnums=(0, 1), has_aux=True)
-    def apart(params, x):
-        results = [unroll(cell, params, x[:, part], **how) for part in others]
-        parts = [result.outputs for result in results]
-        return total(parts), (parts, results[-1].carry)
+    def apart(params, x, stored):
+        outputs, carry = [], stored
+        for part in EPISODES[::-1] if reverse else EPISODES:
+            result = unroll(cell, params, x[:, part], initial_carry=carry, **how)
+            outputs.append(result.outputs)
+            carry = None
+        outputs = jnp.concatenate(outputs[::-1] if reverse else outputs, 1)
+        return total((result.carry, outputs)), (result.carry, outputs)
 
     @jax.jit
-    def both(params, x, stored):
-        of_first = unroll(cell, params, x[:, first], initial_carry=stored, **how)
-        return together(params, x, stored), apart(params, x), of_first.outputs
+    def of_both(*arguments):
+        gradients = [jax.grad(f, (0, 1, 2), has_aux=True) for f in (together, apart)]
+        return [gradient(*arguments) for gradient in gradients]
 
-    found, alone, of_first = both(params, X, stored)
-    (*gradients, of_stored), (values, beginning) = found
-    assert is_zero(of_stored)
-    same(beginning, of_first)
-    expected_gradients, expected = alone
-    same(values, expected)
-    same(tuple(gradients), expected_gradients, 1e-5)
+    same(*of_both(params, X, stored), 1e-5)
 
 
 def test_no_gradient_crosses_a_reset_of_one_step():
@@ -113,50 +103,6 @@ def test_a_reset_at_a_padded_step_holds_for_the_steps_beyond_it(reverse):
         resets = np.arange(T) == np.full((B, 1), marked)
         found = run(CELL, PARAMS, X, mask=mask, resets=resets, **how).outputs
         same([found[:, part] for part in parts], alone)
-
-
-# With fewer than eight rows, a step equals its replay to rounding.
-ROWS = 8
-# An episode ends with the action at step 3. Odd rows go on throughout.
-DONE = np.zeros((ROWS, T), bool)
-DONE[::2, 3] = True
-
-
-ACTORS = {name: CELLS[name] for name in ("lstm", "gru_before", "stack", "attention")}
-ACTORS["dreamer"] = DreamerBlockGRUCell(
-    H, hidden_features=5, input_sizes=(3, 1), blocks=2
-)
-
-
-@pytest.mark.parametrize("name", ACTORS)
-def test_replay_of_a_rollout_equals_acting_to_the_bit(name):
-    """Two rollouts, of which the second goes on with the carry of the first."""
-    cell = ACTORS[name]
-    x, memory = np.concatenate([X] * 4), np.concatenate([MEMORY] * 4)
-    params, carry = problem(cell)
-    carry = jax.tree.map(lambda a: np.concatenate([a] * 4), carry)
-    # A step begins an episode where the step before it ended one.
-    resets = np.concatenate([np.zeros((ROWS, 1), bool), DONE[:, :-1]], 1)
-    outputs, carries = [], [carry]
-    for t in range(T):
-        carry, y = one_step(
-            cell, params, carry, x[:, t], reset=resets[:, t], memory=memory
-        )
-        outputs.append(y)
-        carries.append(carry)
-    half = T // 2
-    for start in (0, half):
-        part = slice(start, start + half)
-        result = run(
-            cell,
-            params,
-            x[:, part],
-            initial_carry=carries[start],
-            resets=resets[:, part],
-            memory=memory,
-        )
-        same(result.outputs, np.stack(outputs[part], 1), 0)
-        same(result.carry, carries[start + half], 0)
 
 
 def test_a_loop_of_steps_in_reverse_restarts_before_the_last_step_of_an_episode():

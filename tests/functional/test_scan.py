@@ -19,7 +19,7 @@ from lnrepro.functional import (
     unroll,
 )
 from lnrepro.functional.fast.platform import tracing_for
-from tests.functional.programs import AUTODIFF, drawn, is_zero, same, shapes_of, total
+from tests.functional.programs import AUTODIFF, drawn, same, shapes_of, total
 from tests.refused import refused
 
 T, B, D, H = 4, 3, 4, 4
@@ -145,27 +145,6 @@ def test_values_and_gradients_equal_those_of_jax(x64, options, reverse):
     same((tuple(found[0]), found[1]), (wanted, wanted_gradients), 1e-10)
 
 
-def test_second_derivatives(x64):
-    """Forward over reverse and reverse over reverse."""
-    arguments, context = problem(steps=3)
-
-    def of_options(options):
-        def gradient(*arguments):
-            return value_and_gradients(arguments, context, options=options)[1]
-
-        def length(*arguments):
-            leaves = jax.tree.leaves(gradient(*arguments))
-            return sum(jnp.sum(jnp.cos(leaf)) for leaf in leaves)
-
-        tangents = jax.tree.map(jnp.cos, arguments)
-        forward = jax.jvp(gradient, arguments, tangents)[1]
-        return forward, jax.grad(length, (0, 1, 2, 3))(*arguments)
-
-    tpu = ScanOptions(platform="tpu")
-    lean, plain = jax.jit(lambda: (of_options(tpu), of_options(AUTODIFF)))()
-    same(lean, plain, 1e-9)
-
-
 def operations_for(name, options=None):
     """The operations of a gradient that is exported for a platform, in order."""
     cell = LSTMCell(H, norm="layer")
@@ -219,21 +198,6 @@ def test_an_export_has_any_number_of_steps_and_several_platforms(options):
     # A kernel, which needs its device, is left out where sizes are open.
     expected = gradient(params, x, dataclasses.replace(options, kernels="off"))
     same(exported.call(params, x), expected, 1e-5)
-
-
-@pytest.mark.parametrize(
-    "options", [ScanOptions(), ScanOptions(platform="gpu", chunk=2)]
-)
-def test_no_steps(options):
-    arguments, context = problem(steps=0)
-    result, gradients = value_and_gradients(arguments, context, options=options)
-    assert result.outputs.shape == (0, B, 2 * H)
-    assert result.aux["norm"].shape == (0, B)
-    d_weights, d_params, d_carry, d_x = gradients
-    assert is_zero((d_weights, d_params))
-    c, h = arguments[2]
-    same((result.carry, d_carry), ((c, h), (np.cos(c), np.cos(h + 1))))
-    assert d_x["left"].shape == (0, B, D)
 
 
 def test_a_step_may_read_arrays_of_the_function_around_it():
