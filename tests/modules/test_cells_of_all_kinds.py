@@ -11,7 +11,7 @@ from flax import nnx
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
 from tests.functional.programs import drawn, same, shapes_of
-from tests.functional.test_nests import Delay
+from tests.functional.test_wrappers import Delay
 from tests.refused import refused
 
 D = H = 4
