@@ -46,24 +46,18 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     Raises:
       DataError: the set is missing.
     """
-    spec = config.data
     opened = open_set(config)
     facts, examples = opened.facts, opened.splits
-    lengths = {name: [] for name in TEXTS}
-    for split in examples:
-        if split != "train" and split not in config.evals:
-            continue
-        stored = opened.columns(split)
-        passage = _first_sentences(stored, spec.sentences)
-        lengths["passage"].append(passage.lengths)
-        lengths["question"].append(stored["question"].lengths)
     found = {
         "data.train_examples": Size(examples["train"]),
         "data.vocabulary": Size(len(facts["words"])),
         "data.entities": Size(facts["entities"]),
     }
+    names = [name for name in examples if name == "train" or name in config.evals]
+    splits = [open_split(config, name) for name in names]
     for name in TEXTS:
-        buckets = suitable_buckets(np.concatenate(lengths[name]))
+        lengths = np.concatenate([columns[name].lengths for columns in splits])
+        buckets = suitable_buckets(lengths)
         found[f"data.{name}_buckets"] = Size(buckets, least=buckets[-1])
     return found
 
@@ -74,19 +68,6 @@ def suitable_buckets(lengths: np.ndarray) -> tuple[int, ...]:
     rounded = (-(-quantiles // 8) * 8).astype(int).tolist()
     longest = int(lengths.max())
     return tuple(sorted({n for n in rounded if n < longest} | {longest}))
-
-
-def _first_sentences(stored: Columns, sentences: int | None) -> Ragged:
-    """Return the words of the most relevant sentences of each passage."""
-    passage = stored["passage"]
-    if sentences is None:
-        return passage
-    # "rank" holds for each word how relevant its sentence is, 0 for the most relevant
-    # one.
-    is_kept = stored["rank"].values < sentences
-    # The number of kept values before each old offset is the new offset.
-    offsets = np.concatenate([[0], np.cumsum(is_kept)])[passage.offsets]
-    return Ragged(passage.values[is_kept], offsets)
 
 
 def open_split(config: ConfigDict, split: str) -> Columns:
@@ -100,21 +81,16 @@ def open_split(config: ConfigDict, split: str) -> Columns:
     """
     stored = open_set(config).columns(split)
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
-    columns["passage"] = _first_sentences(stored, config.data.sentences)
+    if config.data.sentences is not None:
+        # "rank" holds for each word how relevant its sentence is, 0 for the most
+        # relevant one.
+        is_kept = stored["rank"].values < config.data.sentences
+        # The number of kept values before each old offset is the new offset.
+        kept_before = np.concatenate([[0], np.cumsum(is_kept)])
+        passage = stored["passage"]
+        offsets = kept_before[passage.offsets]
+        columns["passage"] = Ragged(passage.values[is_kept], offsets)
     return columns
-
-
-def select(columns: Columns, rows: np.ndarray) -> Columns:
-    """Return the given rows of all columns, in their order."""
-    selected = {}
-    for name, column in columns.items():
-        if isinstance(column, Ragged):
-            offsets = np.concatenate([[0], np.cumsum(column.lengths[rows])])
-            values = np.concatenate([column[i] for i in rows])
-            selected[name] = Ragged(values, offsets)
-        else:
-            selected[name] = column[rows]
-    return selected
 
 
 def permute_entities(batch: dict, permutation: jax.Array, spec: ConfigDict) -> dict:
@@ -201,19 +177,25 @@ def training_batches(
             yield shapes.cut(batch, plan.rows(step))
 
 
-def evaluation_batches(config: ConfigDict, columns: Columns) -> Iterator[Batch]:
-    """Yield every question once, from short to long, with a "mask" [B].
+def evaluation_batches(
+    config: ConfigDict, columns: Columns, rows: np.ndarray, batch_size: int
+) -> Iterator[Batch]:
+    """Yield some questions once, from short to long, with a "mask" [B].
 
     The shapes are those of training.
 
     Args:
       config: the config of the run.
       columns: the questions.
+      rows: those that are taken.
+      batch_size: number of questions in a batch.
     """
     # Sorted by bucket, so that a batch has questions of similar lengths.
-    shapes, size = Shapes(config, columns), config.eval_batch_size
-    order = np.argsort(shapes.bucket, kind="stable")
+    shapes = Shapes(config, columns)
+    order = rows[np.argsort(shapes.bucket[rows], kind="stable")]
     pad = shapes.largest()
-    with eval_batches(columns, size, order=order, pad=pad) as stream:
+    with eval_batches(columns, batch_size, order=order, pad=pad) as stream:
         for k, batch in enumerate(stream):
-            yield shapes.cut(batch, order[k * size : (k + 1) * size])
+            # The rows of all processes.
+            of_batch = order[k * batch_size : (k + 1) * batch_size]
+            yield shapes.cut(batch, of_batch)

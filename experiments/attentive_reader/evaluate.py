@@ -66,11 +66,12 @@ BASELINES = {
 }
 
 
-def baselines(columns: Columns, entities: int) -> dict[str, float]:
+def baselines(columns: Columns, rows: np.ndarray, entities: int) -> dict[str, float]:
     """Compute the errors of answers that need no reading.
 
     Args:
       columns: the questions.
+      rows: those that count.
       entities: number of entities, whose words are 1 to `entities`.
 
     Returns:
@@ -81,9 +82,9 @@ def baselines(columns: Columns, entities: int) -> dict[str, float]:
     """
     wrong = wrong_not_asked = 0.0
     found = 0
-    for passage, question, answer in zip(
-        columns["passage"], columns["question"], columns["answer"], strict=True
-    ):
+    for row in rows:
+        passage, question = columns["passage"][row], columns["question"][row]
+        answer = columns["answer"][row]
         found += answer in passage
         # Word 0 stands for padding and is no entity.
         counts = np.bincount(passage[passage <= entities], minlength=entities + 1)
@@ -91,11 +92,10 @@ def baselines(columns: Columns, entities: int) -> dict[str, float]:
         wrong += _chance_of_error(counts, answer)
         counts[question[question <= entities]] = 0
         wrong_not_asked += _chance_of_error(counts, answer)
-    questions = len(columns["answer"])
     return {
-        "frequency_error": wrong / questions,
-        "frequency_error_not_asked": wrong_not_asked / questions,
-        "answer_missing": 1 - found / questions,
+        "frequency_error": wrong / len(rows),
+        "frequency_error_not_asked": wrong_not_asked / len(rows),
+        "answer_missing": 1 - found / len(rows),
     }
 
 

@@ -17,7 +17,6 @@ from .data import (
     evaluation_batches,
     open_split,
     permute_entities,
-    select,
     training_batches,
 )
 from .model import Reader
@@ -82,26 +81,22 @@ def make(config: ConfigDict) -> Experiment:
     @functools.cache
     def questions(split):
         columns = open_split(config, split)
-        count = len(columns["answer"])
-        rows = evenly_spaced(count, config.evaluation_questions)
-        # The columns stay mapped files where all questions are taken.
-        if len(rows) < count:
-            columns = select(columns, rows)
-        return columns, evaluations.baselines(columns, spec.entities)
+        rows = evenly_spaced(len(columns["answer"]), config.evaluation_questions)
+        return columns, rows, evaluations.baselines(columns, rows, spec.entities)
 
     def batches(start_step):
         return training_batches(config, open_split(config, "train"), start_step)
 
     def evaluate(vars, split):
-        columns, baselines = questions(split)
-        means = mean_metrics(vars, evaluation_batches(config, columns))
-        return Evaluation(means | baselines)
+        columns, rows, baselines = questions(split)
+        examples = evaluation_batches(config, columns, rows, config.eval_batch_size)
+        return Evaluation(mean_metrics(vars, examples) | baselines)
 
     def evaluate_attention(vars, split):
-        columns, _ = questions(split)
+        columns, rows, _ = questions(split)
         words = open_set(config).facts["words"]
         read = functools.partial(attention_and_choice, vars)
-        examples = pictures.read_examples(config, columns, words, read)
+        examples = pictures.read_examples(config, columns, rows, words, read)
         caption = f"{spec.name} ({split}), norm {config.norm}"
         picture = try_draw(pictures.draw, examples, caption)
         return Evaluation(images={"attention": picture})

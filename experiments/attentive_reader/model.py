@@ -175,9 +175,8 @@ class Reader:
             if self.everywhere and not self.batch:
                 y = norms.layer_norm(y, weights["gain"])
             elif self.everywhere:
-                mean, var = None, None
-                if population is not None:
-                    mean, var = population[name]["sites"]
+                known = population and population[name]["sites"]
+                mean, var = known or (None, None)
                 y, seen[name] = norms.batch_norm(
                     y, weights["gain"], mask=mask, mean=mean, var=var
                 )

@@ -6,13 +6,14 @@ Shape letters: B batch, T words of a passage.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.rendering import pixels_of
 from lnrepro.data.batches import eval_batches, evenly_spaced
 
-from .data import Columns, Shapes, select
+from .data import Columns, Shapes
 
 # Number of questions that are shown.
 EXAMPLES = 4
@@ -48,22 +49,27 @@ class Example(NamedTuple):
 
 
 def read_examples(
-    config: ConfigDict, columns: Columns, words: Sequence[str], read: Callable
+    config: ConfigDict,
+    columns: Columns,
+    rows: np.ndarray,
+    words: Sequence[str],
+    read: Callable,
 ) -> list[Example]:
     """Let a reader answer some questions, evenly spaced.
 
     Args:
       config: the config of the run.
       columns: the questions.
+      rows: those that are evaluated.
       words: the vocabulary.
       read: batch -> (attention [B, T], numbers of the chosen words [B]).
     """
     # Neighbouring questions may be about one story.
-    columns = select(columns, evenly_spaced(len(columns["answer"]), EXAMPLES))
+    shown = rows[evenly_spaced(len(rows), EXAMPLES)]
     pad = Shapes(config, columns).largest()
     examples = []
-    for batch in eval_batches(columns, len(columns["answer"]), pad=pad):
-        attention, best = (np.asarray(array) for array in read(batch))
+    for batch in eval_batches(columns, len(shown), order=shown, pad=pad):
+        attention, best = jax.device_get(read(batch))
         for b, length in enumerate(batch["passage_length"]):
             question = batch["question"][b, : batch["question_length"][b]]
             example = Example(

@@ -8,6 +8,7 @@
 [].
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -60,32 +61,19 @@ def update_population(
     """
     updated = {}
     for name, old in population.items():
-        is_map = isinstance(old["sites"], tuple)
-        update = _update_map if is_map else _update_lstm
-        updated[name] = update(old, seen[name], momentum)
+        batch, sites, count = seen[name], old["sites"], old["count"]
+        # With this momentum, old and new make the mean of count + 1 batches.
+        rate = jnp.minimum(count / (count + 1), momentum)
+        if isinstance(batch, BatchStatistics):
+            # Steps beyond those with statistics of their own change nothing.
+            known = min(len(count), len(batch.seen))
+            sites = track(sites, batch, rate[:known, None])
+            count = count.at[:known].add(batch.seen[:known])
+        else:
+            average = functools.partial(norms.running_average, momentum=rate)
+            sites, count = jax.tree.map(average, sites, batch), count + 1
+        updated[name] = {"sites": sites, "count": count}
     return updated
-
-
-def _momentum_after(count, limit):
-    # With momentum count / (count + 1), old and new make the mean of count + 1 batches.
-    return jnp.minimum(count / (count + 1), limit)
-
-
-def _update_lstm(old, batch: BatchStatistics, limit):
-    # Steps beyond those with statistics of their own change nothing.
-    known = min(len(old["count"]), len(batch.seen))
-    momentum = _momentum_after(old["count"][:known, None], limit)
-    count = old["count"].at[:known].add(batch.seen[:known])
-    return {"sites": track(old["sites"], batch, momentum), "count": count}
-
-
-def _update_map(old, batch, limit):
-    momentum = _momentum_after(old["count"], limit)
-    sites = tuple(
-        norms.running_average(before, new, momentum)
-        for before, new in zip(old["sites"], batch, strict=True)
-    )
-    return {"sites": sites, "count": old["count"] + 1}
 
 
 def filled(running: Population) -> Population:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from lnrepro.data.ragged import Ragged
 from lnrepro.data.readers.cnn import NUMBER, UNKNOWN
 from lnrepro.data.readers.question import ENTITY, PLACEHOLDER, ranks
 from lnrepro.data.text import plain_text
@@ -16,7 +17,7 @@ from lnrepro.engine import inputs
 from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
 
-from .data import TEXTS
+from .data import evaluation_batches
 from .model import Reader
 
 PADDING_ID = 0
@@ -69,28 +70,20 @@ class Model(LoadedRun):
             # The most relevant sentences of the passage, as in training.
             is_kept = ranks(words, asked) < spec.sentences
             words = [word for word, kept in zip(words, is_kept, strict=True) if kept]
-        if not any(ENTITY.fullmatch(word) for word in words):
+        entities = [word for word in words if ENTITY.fullmatch(word)]
+        if not entities:
             raise UserError(
                 "what is read of the passage names no @entityN, so there is no answer"
             )
-        for name, read in zip(TEXTS, (words, asked), strict=True):
-            most = spec[f"{name}_buckets"][-1]
-            if len(read) > most:
-                raise UserError(
-                    f"the {name} has {len(read)} words: at most {most} are read"
-                )
-        ids = {"passage": self._encode(words), "question": self._encode(asked)}
+        columns = {"passage": self._column(words), "question": self._column(asked)}
+        # One question, padded to lengths of the training.
+        (batch,) = evaluation_batches(self.config, columns, np.arange(1), 1)
         known = [self._known(word) for word in (*words, *asked)]
         # The words of cnn_top4 need not have one for unknown words.
         unknown = [word for word in known if word == UNKNOWN or word not in self._ids]
         self.log_unknown(len(unknown), len(known))
-        probabilities, attention = self._read(self.vars, self._batch(ids))
-        probabilities, attention = np.asarray(probabilities), np.asarray(attention)
-        of_entities = {
-            word: float(probabilities[self._ids[word]])
-            for word in words
-            if ENTITY.fullmatch(word)
-        }
+        probabilities, attention = jax.device_get(self._read(self.vars, batch))
+        of_entities = {word: float(probabilities[self._ids[word]]) for word in entities}
         best = max(of_entities, key=of_entities.__getitem__)
         return Answer(best, of_entities, words, attention[: len(words)])
 
@@ -114,20 +107,11 @@ class Model(LoadedRun):
                 return known
         return NUMBER if word.isdigit() else UNKNOWN
 
-    def _encode(self, words):
+    def _column(self, words):
+        """Return a column of one text, as numbers of words."""
         # Without a word for unknown words, they are read as padding.
         found = [self._ids.get(self._known(word), PADDING_ID) for word in words]
-        return np.array(found, np.int32)
-
-    def _batch(self, ids):
-        """Return a batch of one question, padded to a length of the training."""
-        batch = {}
-        for name in TEXTS:
-            buckets = self.config.data[f"{name}_buckets"]
-            steps = buckets[np.searchsorted(buckets, len(ids[name]))]
-            batch[name] = np.pad(ids[name], (0, steps - len(ids[name])))[None]
-            batch[f"{name}_length"] = np.array([len(ids[name])], np.int32)
-        return batch
+        return Ragged(np.array(found, np.int32), np.array([0, len(found)]))
 
     @functools.cached_property
     def _ids(self):

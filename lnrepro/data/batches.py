@@ -130,7 +130,7 @@ def eval_batches(
     pad: Pad = NO_PADDING,
     process: tuple[int, int] | None = None,
 ) -> Stream:
-    """Return all examples once, in batches of one size.
+    """Return examples once each, in batches of one size.
 
     Each batch has two more entries: "mask" [B] float32 is 1 for examples and 0 for
     padding, and "index" [B] int32 holds the rows. The last batch is filled by repeating
@@ -139,22 +139,22 @@ def eval_batches(
     Args:
       data: columns, or a source.
       batch_size: number of examples B in a batch.
-      order: all rows in the order in which they are taken [N], such as from short to
-        long. Default: that of the split.
+      order: the rows that are taken, in their order, such as from short to long.
+        Default: all rows of the split.
       pad: see `train_batches`; there are no buckets.
       process: see `train_batches`.
 
     Raises:
       UserError: the sizes do not fit, or an example does not fit its padding.
     """
-    size = _size(data)
+    rows = np.arange(_size(data)) if order is None else order
+    size = len(rows)
     if size < 1 or batch_size < 1:
         raise UserError(f"cannot evaluate {size} examples in batches of {batch_size}")
     part = _share(batch_size, process)
     steps = -(-size // batch_size)
     # mode="edge" repeats the last row. The mask is 0 there.
     missing = steps * batch_size - size
-    rows = np.arange(size) if order is None else order
     padded = np.pad(rows.astype(np.int32), (0, missing), mode="edge")
     index = padded.reshape(steps, -1)
     mask = np.pad(np.ones(size, np.float32), (0, missing)).reshape(steps, -1)

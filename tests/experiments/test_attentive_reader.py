@@ -1,15 +1,12 @@
 """The attentive reader against its equations in NumPy float64."""
 
-import collections
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
 
-from configs import attentive_reader as config_file
 from experiments.attentive_reader import (
     data,
     evaluate,
@@ -22,193 +19,116 @@ from experiments.attentive_reader import (
 from lnrepro.data.ragged import Ragged
 from lnrepro.engine import experiment
 from tests import oracle
-from tests.functional.programs import drawn
-from tests.oracle import sigmoid
+from tests.experiments.small import config_of, random_params
 from tests.refused import refused
 
-EPS = 1e-5
+SIZES = {
+    "model.units": 5,
+    "model.statistics_steps": 9,
+    "model.dropout": 0.0,
+    "data.vocabulary": 23,
+    "data.entities": 6,
+}
 
 
-def small(norm="layer", **sizes):
-    config = config_file.get_config("smoke")
-    config.norm = norm
-    config.model.update({"units": 5, "statistics_steps": 9, "dropout": 0.0} | sizes)
-    config.data.update({"vocabulary": 23, "entities": 6})
-    return config
+def small(norm="layer", **changes):
+    return config_of("attentive_reader", norm=norm, **SIZES | changes)
 
 
-def batch_of(lengths=(7, 4, 1), asked=(3, 5, 2), seed=0):
-    """Make a batch of questions of these lengths, with words in the padding."""
-    rng = np.random.RandomState(seed)
-    made = {"answer": rng.randint(1, 7, len(lengths)).astype(np.int32)}
-    for name, n in (("passage", lengths), ("question", asked)):
-        made[name] = rng.randint(1, 23, (len(n), max(n))).astype(np.int32)
-        made[f"{name}_length"] = np.array(n, np.int32)
+def batch_of(lengths=(7, 4, 1), asked=(3, 5, 2), shape=(7, 5)):
+    """Questions of these lengths, with words in the padding."""
+    rng = np.random.RandomState(sum(lengths))
+    made = {"answer": rng.randint(1, 7, len(lengths))}
+    for name, n, width in zip(data.TEXTS, (lengths, asked), shape, strict=True):
+        made[name] = rng.randint(1, 23, (len(n), width))
+        made[f"{name}_length"] = np.array(n)
     return made
 
 
 @functools.cache
-def network(norm, **sizes):
+def network(norm):
     """(reader, random float64 parameters, compiled read(params, batch, population))."""
-    reader = model.Reader(small(norm, **sizes))
-    shapes = jax.eval_shape(reader.init, jax.random.key(0))
-    params = jax.tree.map(np.float64, drawn(shapes))
+    reader = model.Reader(small(norm))
 
     @jax.jit
     def read(params, batch, population=None):
         reading = reader.read(params, batch, population=population)
         return reader.scores(params, reading.readout), reading
 
-    return reader, params, read
+    return reader, random_params(reader.init), read
 
 
-def encode(norm, p, x, lengths, known=None):
-    """All h [T, B, H] of a text (eq. 17-22, or Cooijmans et al.).
-
-    Where a text has ended, its last h stays.
-    """
-    lstm, out = p["lstm"], []
-
-    def normalise(site, a, t, rows):
-        if known is None:
-            return oracle.normalise(lstm, norm, site, a, rows)
-        mean, var = known[site]
-        a = (a - mean[t]) / np.sqrt(var[t] + EPS) * lstm[f"gain_{site}"]
-        return a + lstm.get(f"bias_{site}", 0)
-
-    h = np.tile(p["h0"], (len(lengths), 1))
-    c = np.zeros_like(h)
-    for t, x_t in enumerate(x):
-        rows = t < lengths
-        mask = rows[:, None]
-        a = normalise("x", x_t @ lstm["w_x"], t, rows)
-        a = a + normalise("h", h @ lstm["w_h"], t, rows) + lstm["bias"]
-        f, i, o, g = np.split(a, 4, -1)
-        c = np.where(mask, sigmoid(f) * c + sigmoid(i) * np.tanh(g), c)
-        shown = normalise("c", c, t, rows)
-        h = np.where(mask, sigmoid(o) * np.tanh(shown), h)
-        out.append(h)
-    return np.stack(out)
-
-
-def answers(norm, params, batch, population=None):
+def answers(norm, params, batch):
     """Logits [B, V] and attention [T, B]."""
 
     def text(name):
-        x, lengths = params["embedding"][batch[name].T], batch[f"{name}_length"]
-        known = population[name]["sites"] if population else None
-        cell_norm = norm.removesuffix("_everywhere")
-        return encode(cell_norm, params[name], x, lengths, known)
+        """All h [T, B, H] of a text, 0 behind its end, and the last one of each row."""
+        x, cell = params["embedding"][batch[name]], params[name]
+        mask = np.arange(x.shape[1]) < batch[f"{name}_length"][:, None]
+        weights, cell_norm = cell["lstm"] | cell, norm.removesuffix("_everywhere")
+        weights.pop("lstm")
+        _, last, h = oracle.run("lstm", cell_norm, weights, x, mask)
+        return h.swapaxes(0, 1), last
 
     def affine(name, a, rows=None):
         p, a = params[name], a @ params[name]["w"]
         if norm == "layer_everywhere":
             a = oracle.layer_norm(a, p["gain"])
-        elif norm == "batch_everywhere" and population:
-            mean, var = population[name]["sites"]
-            a = (a - mean) / np.sqrt(var + EPS) * p["gain"]
         elif norm == "batch_everywhere":
             rows = np.ones(a.shape[:-1], bool) if rows is None else rows
             a = oracle.batch_norm(a, rows, p["gain"])
         return a + p.get("bias", 0)
 
-    d, u = text("passage"), text("question")[-1]
+    (d, _), (_, u) = text("passage"), text("question")
     mask = np.arange(len(d))[:, None] < batch["passage_length"]
-    m, words = params["similarity"], d * mask[..., None]
+    m = params["similarity"]
     hidden = affine("attend_passage", d, mask) + affine("attend_question", u)
-    hidden = hidden + ((words @ m) * (u @ m)).sum(-1, keepdims=True)
+    hidden = hidden + ((d @ m) * (u @ m)).sum(-1, keepdims=True)
     weights = np.exp(np.tanh(hidden) @ params["attention"]) * mask
     attention = weights / weights.sum(0)
-    r = (attention[..., None] * words).sum(0)
-    mean = words.sum(0) / mask.sum(0)[:, None]
+    r = (attention[..., None] * d).sum(0)
+    mean = d.sum(0) / mask.sum(0)[:, None]
     g = affine("read_passage", r) + affine("read_question", u)
     g = np.tanh(g + affine("read_mean", mean))
     return g @ params["output"]["w"] + params["output"]["bias"], attention
 
 
-def population_of(reader, seed=1):
-    """Draw random population statistics of the reader's shapes."""
-    rng = np.random.RandomState(seed)
-
-    def fill(p):
-        sites = jax.tree.map(
-            lambda a: jnp.asarray(rng.rand(*a.shape) + 0.2), p["sites"]
-        )
-        return {"sites": sites, "count": jnp.ones_like(p["count"])}
-
-    return {name: fill(p) for name, p in reader.population().items()}
-
-
 @pytest.mark.parametrize(
-    ("norm", "known"),
+    "norm",
     [
-        ("none", 0),
-        ("layer", 0),
-        ("layer_everywhere", 0),
-        ("batch_everywhere", 0),
-        ("batch_everywhere", 1),
-        pytest.param("batch", 0, marks=pytest.mark.slow),
-        pytest.param("batch", 1, marks=pytest.mark.slow),
+        "none",
+        "layer",
+        "layer_everywhere",
+        "batch_everywhere",
+        pytest.param("batch", marks=pytest.mark.slow),
     ],
 )
-def test_attention_and_answers_are_the_equations_in_float64(x64, norm, known):
-    reader, params, read = network(norm)
-    population, batch = population_of(reader) if known else None, batch_of()
-    logits, reading = read(params, batch, population)
-    wanted, attention = answers(norm, params, batch, population)
+def test_attention_and_answers_are_the_equations_in_float64(x64, norm):
+    _, params, read = network(norm)
+    batch = batch_of()
+    logits, reading = read(params, batch)
+    wanted, attention = answers(norm, params, batch)
     np.testing.assert_allclose(logits, wanted, rtol=1e-8)
     np.testing.assert_allclose(reading.attention, attention, rtol=1e-8)
 
 
-def padded(batch, passage, question):
-    """Pad the texts of a batch with zeros to these lengths."""
-    lengths = {"passage": passage, "question": question}
-    return batch | {
-        n: np.pad(batch[n], ((0, 0), (0, t - batch[n].shape[1])))
-        for n, t in lengths.items()
-    }
-
-
-def test_masked_softmax_is_softmax_of_what_is_there():
-    scores = np.random.RandomState(0).randn(6, 4).astype(np.float32) * 30
-    lengths = np.array([6, 3, 1, 0])
-    mask = np.arange(6)[:, None] < lengths
-    wanted = np.exp(np.where(mask, scores.astype(float), -np.inf))
-    wanted = wanted / np.maximum(wanted.sum(0), 1e-300)
-    masked = jax.jit(softmax.masked_softmax)
-    for rubbish in (0, np.nan, np.inf, 1e30):
-        found = masked(np.where(mask, scores, np.float32(rubbish)), mask)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-30)
-    grad = jax.jit(jax.grad(lambda s: (softmax.masked_softmax(s, mask) ** 2).sum()))
-    assert np.isfinite(np.asarray(grad(np.where(mask, scores, np.nan)))[mask]).all()
-
-
-def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
+def test_population_statistics_are_the_mean_of_those_of_batches(x64):
     reader, params, read = network("batch_everywhere")
-    first, second = batch_of(), padded(batch_of((2, 6, 3), (4, 1, 1), seed=1), 7, 5)
-    seen = jax.device_get([read(params, b)[1].statistics for b in (first, second)])
-    w_x = params["passage"]["lstm"]["w_x"]
-    for batch, statistics in zip((first, second), seen, strict=True):
-        (values, alive), lengths = statistics["passage"], batch["passage_length"]
-        x = params["embedding"][batch["passage"]] @ w_x
-        for t in range(max(lengths)):
-            rows = x[t < lengths, t]
-            np.testing.assert_allclose(values["x"][0][t], rows.mean(0), atol=1e-12)
-            np.testing.assert_allclose(values["x"][1][t], rows.var(0), atol=1e-12)
-        assert alive.tolist() == [t < max(lengths) for t in range(7)]
+    # No word of the first batch is alone, since the variance of one is 0.
+    first, second = batch_of((7, 4, 7), (3, 5, 5)), batch_of((2, 6, 3), (4, 1, 1))
     update = jax.jit(population.update_population, static_argnums=2)
-    moved = reader.population()
-    for statistics in seen:
-        moved = update(moved, statistics, reader.sizes.momentum)
-    moved = jax.device_get(moved)
-    a, b = (statistics["passage"].values["h"][0] for statistics in seen)
-    means, _ = population.filled(moved["passage"])["h"]
+    logits, reading = read(params, first)
+    # Those of one batch stand for its own.
+    start = jax.tree.map(np.float64, reader.population())
+    once = update(start, reading.statistics, 0.99)
+    np.testing.assert_allclose(read(params, first, once)[0], logits, rtol=1e-8)
+    seen = [reading.statistics, read(params, second)[1].statistics]
+    twice = jax.device_get(update(once, seen[1], 0.99))
+    a, b = (np.asarray(statistics["passage"].values["h"][0]) for statistics in seen)
+    means, _ = population.filled(twice["passage"])["h"]
     # Both batches have 6 words. Only the first one has a 7th, and none has more.
     np.testing.assert_allclose(means[:6], (a[:6] + b[:6]) / 2, atol=1e-7)
     np.testing.assert_allclose(means[6:], np.repeat(a[6:7], 3, 0), atol=1e-7)
-    mean, _ = moved["attend_passage"]["sites"]
-    wanted = sum(statistics["attend_passage"][0] for statistics in seen) / 2
-    np.testing.assert_allclose(mean, wanted, atol=1e-7)
 
 
 def test_statistics_are_a_mean_and_then_a_running_average(x64):
@@ -224,21 +144,17 @@ def test_statistics_are_a_mean_and_then_a_running_average(x64):
     np.testing.assert_allclose(var, wanted, rtol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", ["layer_everywhere", "batch_everywhere"])
-def test_gradients_are_central_differences(x64, norm):
-    reader, params, _ = network(norm)
-    batch = batch_of()
-
-    @jax.jit
-    def loss(params):
-        return -reader.answered(
-            params, reader.read(params, batch).readout, batch["answer"]
-        )[0].mean()
-
-    check_grads(loss, (params,), order=1, modes=["rev"], eps=1e-6)
-    grads = jax.jit(jax.grad(loss))(params)
-    assert all(jnp.any(g != 0) for g in jax.tree.leaves(grads))
+def test_masked_softmax_is_softmax_of_what_is_there():
+    scores = np.random.RandomState(0).randn(6, 4).astype(np.float32) * 30
+    mask = np.arange(6)[:, None] < [6, 3, 1, 0]
+    wanted = np.exp(np.where(mask, scores.astype(float), -np.inf))
+    wanted = wanted / np.maximum(wanted.sum(0), 1e-300)
+    masked = jax.jit(softmax.masked_softmax)
+    slopes = jax.jit(jax.jacobian(softmax.masked_softmax))
+    for rubbish in (0, np.nan, np.inf):
+        padded = np.where(mask, scores, np.float32(rubbish))
+        np.testing.assert_allclose(masked(padded, mask), wanted, rtol=1e-5, atol=1e-30)
+        assert np.isfinite(slopes(padded, mask)[mask]).all()
 
 
 def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
@@ -248,18 +164,18 @@ def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
     # The second answer is so probable or improbable that the floor counts.
     g[1] *= 30
 
-    def plain(g, w, bias):
+    def plain(g, w, bias, answer):
         p = jax.nn.softmax(g @ w + bias)[np.arange(3), answer]
-        return weights @ jnp.log(p + 1e-8)
+        return jnp.log(p + 1e-8), None
 
-    def ours(g, w, bias):
-        return weights @ softmax.answered(g, w, bias, answer)[0]
+    @functools.partial(jax.jit, static_argnums=0)
+    def gradients(log_p, *arrays):
+        return jax.value_and_grad(lambda *a: weights @ log_p(*a, answer)[0], (0, 1, 2))(
+            *arrays
+        )
 
-    found, wanted = (
-        jax.tree.leaves(jax.jit(jax.value_and_grad(f, (0, 1, 2)))(*arrays))
-        for f in (ours, plain)
-    )
-    for a, b in zip(found, wanted, strict=True):
+    found, wanted = (gradients(f, *arrays) for f in (softmax.answered, plain))
+    for a, b in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-15)
     _, is_wrong = jax.jit(softmax.answered)(g, w, bias, answer)
     np.testing.assert_array_equal(is_wrong, (g @ w + bias).argmax(1) != answer)
@@ -267,141 +183,117 @@ def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
 
 def test_entities_are_renamed_alike_everywhere():
     batch, permutation = batch_of(), np.array([3, 0, 5, 1, 4, 2])
-    spec = small().data
-    there = data.permute_entities(batch, jnp.asarray(permutation), spec)
-    for name in ("passage", "question", "answer"):
-        words = batch[name]
-        is_entity = (words >= 1) & (words <= 6)
-        renamed = 1 + permutation[np.clip(words - 1, 0, 5)]
-        np.testing.assert_array_equal(there[name], np.where(is_entity, renamed, words))
+    there = data.permute_entities(batch, jnp.asarray(permutation), small().data)
+    renamed = np.arange(23)
+    renamed[1:7] = 1 + permutation
+    for name in (*data.TEXTS, "answer"):
+        np.testing.assert_array_equal(there[name], renamed[batch[name]])
 
 
 @pytest.mark.slow
-def test_each_training_batch_has_its_own_renaming():
-    exp, batch = make(small("none")), batch_of()
-    vars, loss = exp.init(jax.random.key(0)), jax.jit(exp.loss)
+def test_a_fresh_network_and_its_renaming_in_each_training_batch():
+    exp, batch = make(small(**{"model.gain.layer": 0.1})), batch_of()
+    vars, loss = jax.jit(exp.init)(jax.random.key(0)), jax.jit(exp.loss)
     a, b = (loss(vars, batch, jax.random.key(k))[0] for k in (0, 1))
     assert a != b
+    lstm = jax.device_get(vars["params"]["question"]["lstm"])
+    for site in "xhc":
+        assert set(lstm[f"gain_{site}"].tolist()) == {np.float32(0.1)}
+    block = lstm["w_h"][:, :5]
+    np.testing.assert_allclose(block.T @ block, 0.05**2 * np.eye(5), atol=1e-8)
 
 
 def test_dropout_scales_what_is_kept():
     """At a rate of a quarter, keeping and dropping are not alike."""
-    reader = model.Reader(small("none", dropout=0.25))
-    x, key = jnp.ones((200, 50)), jax.random.key(0)
+    reader = model.Reader(small(**{"model.dropout": 0.25}))
+    x = jnp.ones((200, 50))
     assert (reader._dropout(None, x) == 1).all()
-    dropped = np.asarray(reader._dropout(key, x))
+    dropped = np.asarray(reader._dropout(jax.random.key(0), x))
     np.testing.assert_allclose(np.unique(dropped), [0, 4 / 3], rtol=1e-6)
     assert abs(dropped.mean() - 1) < 0.05
 
 
-@pytest.mark.slow
-def test_gains_start_where_the_config_says():
-    reader = model.Reader(small("layer", gain={"layer": 0.1, "batch": 0.3}))
-    lstm = jax.jit(reader.init)(jax.random.key(0))["question"]["lstm"]
-    assert {
-        float(v) for k in ("gain_x", "gain_h", "gain_c") for v in np.asarray(lstm[k])
-    } == {float(np.float32(0.1))}
-    block = np.asarray(lstm["w_h"][:, :5])
-    np.testing.assert_allclose(block.T @ block, 0.05**2 * np.eye(5), atol=1e-8)
-
-
-def columns_of(lengths, asked, seed=0):
-    rng = np.random.RandomState(seed)
-
-    def ragged(n):
-        return Ragged(
-            rng.randint(1, 23, sum(n)).astype(np.int32),
-            np.concatenate([[0], np.cumsum(n)]),
-        )
-
-    return {
-        "passage": ragged(lengths),
-        "question": ragged(asked),
-        "answer": rng.randint(1, 7, len(lengths)).astype(np.int32),
-    }
-
-
 @pytest.fixture(scope="module")
 def many():
+    """300 questions, each with its number as the answer."""
     rng = np.random.RandomState(3)
-    return columns_of(rng.randint(1, 41, 300), rng.randint(1, 13, 300))
+    columns = {"answer": np.arange(300)}
+    for name, longest in zip(data.TEXTS, (40, 12), strict=True):
+        offsets = np.append(0, np.cumsum(rng.randint(1, longest + 1, 300)))
+        columns[name] = Ragged(rng.randint(1, 23, offsets[-1]), offsets)
+    return columns
 
 
-def grid_config(**fields):
-    config = small()
-    config.batch_size = config.eval_batch_size = 16
-    config.data.update(
-        {"passage_buckets": (10, 20, 30, 40), "question_buckets": (6, 12)} | fields
-    )
-    return config
+GRID = small(
+    **{
+        "batch_size": 16,
+        "data.passage_buckets": (10, 20, 30, 40),
+        "data.question_buckets": (6, 12),
+    }
+)
 
 
-def question_of(columns, i):
-    """The words of question i of columns or of a batch, and its answer."""
-    texts = []
+def check_texts(batch, columns):
+    """Check that a batch holds the texts of its questions, with 0 behind their ends."""
     for name in data.TEXTS:
-        text = columns[name][i]
-        if f"{name}_length" in columns:
-            text = text[: columns[f"{name}_length"][i]]
-        texts.append(tuple(text.tolist()))
-    return (*texts, int(columns["answer"][i]))
+        assert batch[name].shape[1] in GRID.data[f"{name}_buckets"]
+        for text, i in zip(batch[name], batch["answer"], strict=True):
+            words = columns[name][i]
+            np.testing.assert_array_equal(text[: len(words)], words)
+            assert not text[len(words) :].any()
 
 
 def test_training_batches_are_tight_and_have_each_question_once(many):
-    config = grid_config()
-    steps = data.Shapes(config, many).plan(config).steps_per_epoch
-    stream, seen = data.training_batches(config, many, 0), []
-    batches = [next(stream) for _ in range(steps)]
-    stream.close()
-    assert len({(b["passage"].shape, b["question"].shape) for b in batches}) <= 8
-    for b in batches:
-        for name in data.TEXTS:
-            is_word = np.arange(b[name].shape[1]) < b[f"{name}_length"][:, None]
-            assert not b[name][~is_word].any()
-        seen += [question_of(b, i) for i in range(len(b["answer"]))]
-    words = sum(len(passage) + len(question) for passage, question, _ in seen)
-    total = sum(b["passage"].size + b["question"].size for b in batches)
-    assert words > 0.6 * total
+    stream, seen, total = data.training_batches(GRID, many, 0), [], 0
     # An epoch is 18 batches of 16 different questions. The last 12 are left out.
-    assert len(seen) == 288
-    there = collections.Counter(question_of(many, i) for i in range(300))
-    assert collections.Counter(seen) <= there
-    resumed = data.training_batches(config, many, 5)
+    batches = [next(stream) for _ in range(18)]
+    stream.close()
+    for batch in batches:
+        check_texts(batch, many)
+        seen += batch["answer"].tolist()
+        total += sum(batch[name].size for name in data.TEXTS)
+    assert len(set(seen)) == 288
+    words = sum(many[name].lengths[seen].sum() for name in data.TEXTS)
+    assert words > 0.6 * total
+    resumed = data.training_batches(GRID, many, 5)
     jax.tree.map(np.testing.assert_array_equal, next(resumed), batches[5])
     resumed.close()
 
 
-def test_validation_counts_each_question_once(many):
+def test_an_evaluation_counts_each_question_once(many):
     counted = []
-    for b in data.evaluation_batches(grid_config(), many):
-        counted += b["answer"][b["mask"] > 0].tolist()
-        assert b["passage_length"].max() <= b["passage"].shape[1] <= 40
-    assert sorted(counted) == sorted(many["answer"].tolist())
+    for batch in data.evaluation_batches(GRID, many, np.arange(20, 300), 16):
+        check_texts(batch, many)
+        counted += batch["answer"][batch["mask"] > 0].tolist()
+    assert sorted(counted) == list(range(20, 300))
 
 
 def test_what_needs_no_reading():
     passage = Ragged(np.array([1, 1, 2, 9, 2, 3, 3, 3, 4, 5]), np.array([0, 5, 9, 10]))
     question = Ragged(np.array([9, 1, 3, 9]), np.array([0, 2, 3, 4]))
     columns = {"passage": passage, "question": question, "answer": np.array([2, 4, 6])}
-    known = evaluate.baselines(columns, 6)
     # Passage 1: 1 and 2 tie. Passages 2 and 3: 3 and 5 are wrong. Without the entities
     # of the question, 2 and 4 are right and 5 is wrong.
-    np.testing.assert_allclose(known["frequency_error"], (0.5 + 1 + 1) / 3)
-    np.testing.assert_allclose(known["frequency_error_not_asked"], (0 + 0 + 1) / 3)
-    np.testing.assert_allclose(known["answer_missing"], 1 / 3)
+    assert evaluate.baselines(columns, np.arange(3), 6) == {
+        "frequency_error": pytest.approx((0.5 + 1 + 1) / 3),
+        "frequency_error_not_asked": pytest.approx((0 + 0 + 1) / 3),
+        "answer_missing": pytest.approx(1 / 3),
+    }
 
 
 def test_the_most_relevant_sentences_are_kept_and_long_texts_refused(tmp_path):
-    config = config_file.get_config("smoke")
-    config.data.update({"dir": str(tmp_path), "sentences": 2})
-    whole = data.open_split(config, "valid")["passage"]
-    config.data.sentences = 1
-    part = data.open_split(config, "valid")["passage"]
-    assert (part.lengths > 0).all()
-    assert (part.lengths < whole.lengths).all()
-    config.data.passage_buckets = (4,)
+    changes = {"data.dir": str(tmp_path), "data.passage_buckets": (4,)}
+    whole, part = (
+        config_of("attentive_reader", **changes, **{"data.sentences": sentences})
+        for sentences in (2, 1)
+    )
+    lengths, of_part = (
+        data.open_split(config, "valid")["passage"].lengths for config in (whole, part)
+    )
+    assert (of_part > 0).all()
+    assert (of_part < lengths).all()
     with refused("config.data.passage_buckets = (4,), but news_stories needs at least"):
-        experiment.with_sizes(config, check=True)
+        experiment.with_sizes(part, check=True)
 
 
 def test_pictures_mark_the_words_that_are_looked_at():
