@@ -40,8 +40,8 @@ def terms(
     References:
       Gregor et al. (2015), eq. 9 to 12.
     """
-    canvas, record = draw.infer(params, x, noise)
-    return cross_entropy(canvas, x), record.kl.sum(0)
+    result = draw.infer(params, x, noise)
+    return cross_entropy(result.carry.canvas, x), result.aux.kl.sum(0)
 
 
 def noise_of(

@@ -56,8 +56,8 @@ def nll(
 
     def log_weight(key):
         noise = noise_of(key, batch["index"], draw.sizes, dtype_of(params))
-        canvas, record = draw.infer(params, x, noise)
-        return record.log_ratio.sum(0) - cross_entropy(canvas, x)
+        result = draw.infer(params, x, noise)
+        return result.aux.log_ratio.sum(0) - cross_entropy(result.carry.canvas, x)
 
     # One draw after the other, so that memory does not grow with their number.
     # [samples, B].

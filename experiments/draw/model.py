@@ -29,6 +29,7 @@ from lnrepro.functional import (
     LSTMCell,
     Prepared,
     ScanOptions,
+    ScanResult,
     StepContext,
     arrays,
     named_dot,
@@ -70,6 +71,10 @@ class GlimpseRecord(NamedTuple):
     log_ratio: jax.Array
     read: jax.Array
     write: jax.Array
+
+
+def _nothing(carry: Carry) -> None:
+    return None
 
 
 class Draw:
@@ -260,29 +265,20 @@ class Draw:
         return Carry(encoder, decoder, canvas), record
 
     def infer(
-        self, params: Params, x: jax.Array, noise: jax.Array
-    ) -> tuple[jax.Array, GlimpseRecord]:
+        self, params: Params, x: jax.Array, noise: jax.Array, output=_nothing
+    ) -> ScanResult:
         """Draw the images x after looking at them.
 
         Args:
           params: as `init` returns them.
           x: [B, S, S].
           noise: [G, B, Z], standard normal.
+          output: (carry) -> what is kept of each glimpse; by default nothing.
 
         Returns:
-          (the last canvas [B, S, S], records of all glimpses, each [G, B, ...])
+          ScanResult: its carry has the last canvas [B, S, S], and aux the records of
+          all glimpses, each [G, B, ...].
         """
-        result = self._scan(params, x, noise, output=_nothing)
-        return result.carry.canvas, result.aux
-
-    def trace(
-        self, params: Params, x: jax.Array, noise: jax.Array
-    ) -> tuple[jax.Array, GlimpseRecord]:
-        """Do what `infer` does, and return the canvas of all glimpses [G, B, S, S]."""
-        result = self._scan(params, x, noise, output=_canvas)
-        return result.outputs, result.aux
-
-    def _scan(self, params, x, noise, output):
         weights, rest = self.prepare(params)
         x = x.astype(dtype_of(params))
         return scan(
@@ -323,14 +319,6 @@ class Draw:
 def dtype_of(params: Params) -> jax.typing.DTypeLike:
     """Return the dtype of images, noise and carry: float32 at least."""
     return arrays.wide_dtype(params["latent"]["w"].dtype)
-
-
-def _canvas(carry: Carry) -> jax.Array:
-    return carry.canvas
-
-
-def _nothing(carry: Carry) -> None:
-    return None
 
 
 def kl_from_standard(mu: jax.Array, log_s: jax.Array) -> jax.Array:

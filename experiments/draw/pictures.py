@@ -6,14 +6,17 @@ frames.
 Shape letters: N images, G glimpses, S pixels per side.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 
 from experiments.rendering import pixels_of
+from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine.experiment import try_draw
 
 from .attention import geometry
@@ -79,7 +82,8 @@ def draw_all(
     shape = (draw.sizes.glimpses, SAMPLES, draw.sizes.latents)
     z = jax.random.normal(sample_key, shape, dtype_of(params))
     canvases, windows = jax.device_get(jax.jit(draw.generate)(params, z))
-    samples = _mean(canvases)
+    # The mean of each pixel.
+    samples = expit(canvases)
     return {
         "samples": try_draw(page, samples[-1], 10),
         "samples_over_glimpses": try_draw(animation, draw, samples, windows),
@@ -114,24 +118,19 @@ def draw_glimpses(
     """Draw `glimpses`, see `draw_all`."""
     x = images.astype(np.float32)
     noise = noise_of(key, jnp.arange(len(x)), draw.sizes, dtype_of(params))
-    canvases, record = jax.device_get(jax.jit(draw.trace)(params, x, noise))
-    glimpses = draw.sizes.glimpses
+    infer = jax.jit(draw.infer, static_argnums=3)
+    result = infer(params, x, noise, operator.attrgetter("canvas"))
+    result = jax.device_get(result)
     # The first and the last glimpse are always shown.
-    spaced = np.linspace(0, glimpses - 1, min(MAX_GLIMPSES, glimpses))
-    shown = np.unique(spaced.round().astype(int))
+    shown = evenly_spaced(draw.sizes.glimpses, MAX_GLIMPSES)
     rows, windows = [], []
     # Two rows for each image.
     for i, image in enumerate(x):
         rows += [image] * len(shown)
-        windows += windows_of(draw, "read", record.read[shown, i])
-        rows += list(_mean(canvases[shown, i]))
-        windows += windows_of(draw, "write", record.write[shown, i])
+        windows += windows_of(draw, "read", result.aux.read[shown, i])
+        rows += list(expit(result.outputs[shown, i]))
+        windows += windows_of(draw, "write", result.aux.write[shown, i])
     return try_draw(page, np.stack(rows), len(shown), windows, ZOOM)
-
-
-def _mean(canvas: np.ndarray) -> np.ndarray:
-    """Return the mean of the pixels, sigmoid(canvas)."""
-    return 0.5 * np.tanh(0.5 * canvas) + 0.5
 
 
 def windows_of(draw: Draw, kind: str, numbers: np.ndarray) -> list[Window]:

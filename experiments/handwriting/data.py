@@ -83,9 +83,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     """
     opened = open_set(config)
     lines = opened.splits
-    longest = 0
-    for split in lines:
-        longest = max(longest, int(opened.columns(split)["text"].lengths.max()))
+    longest = max(int(opened.columns(name)["text"].lengths.max()) for name in lines)
     return {
         "data.train_examples": Size(lines["train"]),
         "model.symbols": Size(len(opened.facts["symbols"])),

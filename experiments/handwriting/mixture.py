@@ -46,11 +46,6 @@ class Mixture(NamedTuple):
     rho_hat: jax.Array
 
 
-def size(gaussians: int) -> int:
-    """Return the number of outputs for M Gaussians, 1 + 6M."""
-    return 1 + 6 * gaussians
-
-
 def split(outputs: jax.Array, bias: float | jax.Array = 0.0) -> Mixture:
     """Read the density from outputs of the network.
 

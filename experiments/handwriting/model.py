@@ -50,7 +50,8 @@ class Network:
         """Take the sizes of `config.model`."""
         sizes = config.model
         self.sizes = sizes
-        self.outputs = mixture.size(sizes.gaussians)
+        # What `mixture.split` reads.
+        self.outputs = 1 + 6 * sizes.gaussians
         # Without layer norm, keeping the products takes more than half the memory of
         # plain autodiff and saves 3 % of the time. With layer norm it takes a third
         # and saves 10 to 16 % (`bench.py train` of commit 47dd3db). A kernel takes at

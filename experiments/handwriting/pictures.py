@@ -6,7 +6,7 @@ Shape letters: t steps, n points, U characters.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,21 +25,12 @@ WIDTH = 12.0
 ROW_HEIGHT = 0.16
 # Width of the pen, in points.
 LINE_WIDTH = 1.4
-INK = (20, 30, 90)
+INK = "#141e5a"
 # Speed of the pen in an SVG, and how long the written lines stay, in seconds.
 STEPS_PER_SECOND = 60
 PAUSE = 3.0
 
 Strokes = Sequence[np.ndarray]
-
-
-class Frame(NamedTuple):
-    """The rectangle around a line, in the coordinates of the data."""
-
-    left: float
-    top: float
-    width: float
-    height: float
 
 
 def draw_all(
@@ -95,16 +86,16 @@ def page(lines: Sequence[Strokes]) -> np.ndarray:
 
 def _placed(lines):
     """Return lines below one another, the width and height of all, and of a line."""
-    frames = [_frame(line) for line in lines]
-    usual_height = max(1.0, np.median([frame.height for frame in frames]))
+    corners, sizes = zip(*map(_frame, lines), strict=True)
+    widths, heights = np.transpose(sizes)
+    usual_height = max(1.0, np.median(heights))
     gap = 0.3 * usual_height
-    placed, top, right = [], gap, 1.0
-    for line, frame in zip(lines, frames, strict=True):
-        offset = np.array([gap - frame.left, top - frame.top])
+    placed, top = [], gap
+    for line, corner, height in zip(lines, corners, heights, strict=True):
+        offset = np.array([gap, top]) - corner
         placed.append([stroke + offset for stroke in line])
-        top += frame.height + gap
-        right = max(right, frame.width)
-    return placed, right + 2 * gap, top, usual_height
+        top += height + gap
+    return placed, max(1.0, widths.max()) + 2 * gap, top, usual_height
 
 
 def svg(lines: Sequence[Strokes]) -> str:
@@ -124,14 +115,13 @@ def svg(lines: Sequence[Strokes]) -> str:
             times = [(PAUSE + t / STEPS_PER_SECOND) / seconds for t in (first, step)]
             paths.append(_svg_path(stroke, times, seconds))
         written.append("\n".join(["<g>", *paths, "</g>"]))
-    colour = "#{:02x}{:02x}{:02x}".format(*INK)
     body = "\n".join(written)
     # A dash as long as a stroke is moved onto it. Without animation there is no dash.
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" '
         f'viewBox="0 0 {width:.1f} {height:.1f}">\n'
         '<rect width="100%" height="100%" fill="white"/>\n'
-        f'<g fill="none" stroke="{colour}" stroke-width="{0.03 * usual_height:.1f}" '
+        f'<g fill="none" stroke="{INK}" stroke-width="{0.03 * usual_height:.1f}" '
         'stroke-linecap="round" stroke-linejoin="round">\n'
         '<set attributeName="stroke-dasharray" to="1 2"/>\n'
         f"{body}\n</g>\n</svg>\n"
@@ -201,15 +191,14 @@ def _figure(strokes: Strokes, below: float = 0.0) -> tuple[Any, Any]:
     """
     from matplotlib.figure import Figure
 
-    frame = _frame(strokes)
-    height = np.clip(WIDTH * frame.height / max(frame.width, 1.0), 0.5, WIDTH)
+    _, (width, height) = _frame(strokes)
+    height = np.clip(WIDTH * height / max(width, 1.0), 0.5, WIDTH)
     figure = Figure(figsize=(WIDTH, height + below), dpi=100, layout="constrained")
     ratios = (height, max(below, 1e-3))
     ink, axes = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
-    colour = np.divide(INK, 255)
     for stroke in strokes:
         # The markers are round ends, and the dot of a stroke of one point.
-        ink.plot(*stroke.T, color=colour, linewidth=LINE_WIDTH, marker=".", ms=2)
+        ink.plot(*stroke.T, color=INK, linewidth=LINE_WIDTH, marker=".", ms=2)
     ink.set_aspect("equal", "datalim")
     ink.invert_yaxis()
     ink.axis("off")
@@ -218,7 +207,7 @@ def _figure(strokes: Strokes, below: float = 0.0) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _frame(strokes: Strokes) -> Frame:
+def _frame(strokes: Strokes) -> tuple[np.ndarray, np.ndarray]:
+    """Return the upper left corner [2] and the size [2] of a line."""
     points = np.concatenate(strokes) if strokes else np.zeros((1, 2))
-    low, high = points.min(0), points.max(0)
-    return Frame(*low, *(high - low))
+    return points.min(0), np.ptp(points, 0)

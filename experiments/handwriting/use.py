@@ -108,8 +108,6 @@ class Model(LoadedRun):
                     f"the text has {len(text):,} characters: at most "
                     f"{MAX_CHARACTERS:,} are written at once"
                 )
-        if not texts:
-            return []
         check_seed(seed)
         if not 0 <= bias <= 20:
             raise UserError(f"bias = {bias}: it must lie between 0 and 20")

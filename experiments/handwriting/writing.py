@@ -71,7 +71,6 @@ def write(
         62).
       steps: largest number of steps of a line.
     """
-    texts = [np.asarray(text, np.int32) for text in texts]
     lengths = jnp.array([len(text) for text in texts])
     longest = max(len(text) for text in texts)
     width = -(-longest // PAD_TEXTS_TO) * PAD_TEXTS_TO
@@ -110,8 +109,6 @@ def strokes_of(steps: np.ndarray) -> list[np.ndarray]:
     Args:
       steps: [t, 3], offsets in the coordinates of the data. The pen starts at (0, 0).
     """
-    if not len(steps):
-        return []
     # Point 0 is the start of the pen, so that step i leads to point i + 1, and a stroke
     # that ends there is cut behind it.
     points = np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
