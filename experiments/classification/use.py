@@ -50,8 +50,6 @@ class Classifier(LoadedRun):
         if math.prod(images.shape[1:]) == self.config.data.get("features"):
             images = images.reshape(len(images), *size)
         images = inputs.pixels(images, size, self.config.data.full_ink)
-        if not len(images):
-            return np.zeros((0, self.config.model.classes), np.float32)
         batches = eval_batches({"image": images}, self.config.eval_batch_size)
         return self._probabilities(self.vars, batches, len(images))
 

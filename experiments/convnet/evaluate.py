@@ -67,15 +67,10 @@ def border(height: int, width: int) -> np.ndarray:
     The border is a ring of a seventh of each side, at least one position wide. In
     MNIST's 28 x 28 these are 4 pixels, the margin that is blank around most digits.
     """
-    row = _near_the_ends(height)
-    column = _near_the_ends(width)
-    return row[:, None] | column[None, :]
-
-
-def _near_the_ends(n: int) -> np.ndarray:
-    position = np.arange(n)
-    # The distance to the nearer end.
-    return np.minimum(position, position[::-1]) < max(1, n // 7)
+    rows, columns = max(1, height // 7), max(1, width // 7)
+    near = np.ones((height, width), bool)
+    near[rows : height - rows, columns : width - columns] = False
+    return near
 
 
 def border_metrics(layers: Sequence[Maps]) -> dict[str, float]:

@@ -7,7 +7,7 @@ import jax
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from experiments.classification.batch_norm import batch_norm
+from experiments.classification.batch_norm import BatchNorm
 
 # Axes over which layer norm takes its statistics: "layer" takes the channels and
 # positions of an image, as the paper does. "position" takes the channels at a position.
@@ -48,7 +48,7 @@ class ConvNet(nn.Module):
             x = nn.Conv(channels, (3, 3), strides=stride, use_bias=norm == "none")(x)
             self.sow("intermediates", "sums", x)
             if norm == "batch":
-                x = batch_norm(x, train, self.config.batch_norm)
+                x = BatchNorm(self.config.batch_norm)(x, train)
             elif norm == "layer":
                 x = self._layer_norm(x)
             self.sow("intermediates", "normalised", x)

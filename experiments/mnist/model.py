@@ -7,7 +7,7 @@ import jax
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from experiments.classification.batch_norm import batch_norm
+from experiments.classification.batch_norm import BatchNorm
 from lnrepro.linen import LayerNorm
 
 
@@ -40,8 +40,8 @@ class MLP(nn.Module):
             if norm == "layer":
                 x = LayerNorm(epsilon=self.config.layer_norm.eps)(x)
             elif norm == "batch":
-                x = batch_norm(x, train, self.config.batch_norm)
+                x = BatchNorm(self.config.batch_norm)(x, train)
             x = nn.relu(x)
         # The logits: layer norm leaves them alone, batch norm brings its own bias.
         x = nn.Dense(model.classes, use_bias=norm != "batch")(x)
-        return batch_norm(x, train, self.config.batch_norm) if norm == "batch" else x
+        return BatchNorm(self.config.batch_norm)(x, train) if norm == "batch" else x

@@ -83,11 +83,6 @@ def steps_for(buckets: Sequence[int], length: int) -> int:
     return buckets[np.searchsorted(buckets, length)]
 
 
-def order_by_steps(buckets: Sequence[int], lengths: np.ndarray) -> np.ndarray:
-    """Return the order [N] of captions by the numbers of steps that they need."""
-    return np.argsort(np.searchsorted(buckets, lengths), kind="stable")
-
-
 def training_batches(
     config: ConfigDict, split: Split, start_step: int, packed: bool
 ) -> Iterator[dict]:
@@ -182,26 +177,23 @@ def pack(batch: dict, buckets: Sequence[int]) -> dict:
 
 
 def caption_batches(
-    split: Split, count: int, batch_size: int, buckets: Sequence[int]
+    captions: Captions, count: int, batch_size: int, buckets: Sequence[int]
 ) -> Iterator[dict]:
     """Yield batches of the captions of the first `count` images, for evaluation.
 
     Captions of similar length share a batch. Every process gets all of them.
 
     Args:
-      split: the split.
+      captions: the captions.
       count: number of images.
       batch_size: captions in a batch.
       buckets: the numbers of steps to which captions are padded.
     """
-    lengths = split.captions.lengths[: split.captions.starts[count]]
-    rows = eval_batches(
-        {"row": np.arange(len(lengths))},
-        batch_size,
-        order=order_by_steps(buckets, lengths),
-        process=(0, 1),
-    )
+    lengths = captions.lengths[: captions.starts[count]]
+    # By the number of steps that they need.
+    order = np.argsort(np.searchsorted(buckets, lengths), kind="stable")
+    rows = eval_batches({}, batch_size, order=order, process=(0, 1))
     for batch in rows:
         steps = steps_for(buckets, lengths[batch["index"]].max())
-        tokens, length = split.captions.take(batch.pop("row"), steps)
+        tokens, length = captions.take(batch["index"], steps)
         yield batch | {"tokens": (tokens,), "length": length}

@@ -49,10 +49,9 @@ def make(config: ConfigDict) -> Experiment:
     packed = config.packed and jax.device_count() == 1
     embed = partial(
         evaluations.embed,
+        config,
         evaluation.rows_of_examples(encoders.captions),
         evaluation.rows_of_examples(encoders.images),
-        batch_size=config.eval_batch_size,
-        buckets=config.buckets,
     )
 
     def init(key):
@@ -74,21 +73,14 @@ def make(config: ConfigDict) -> Experiment:
         split = open_split(config, "train")
         return training_batches(config, split, start_step, packed)
 
-    def evaluate(vars, name):
-        scores, _, _ = score(vars, name)
-        return Evaluation(scores)
-
-    def score(vars, name):
+    def evaluate(vars, name, drawn=False):
         split = open_split(config, name)
         fold = config.evaluation.fold
         folds = 1 if name == "valid" else config.evaluation.folds
         embeddings = embed(vars, split, fold * folds)
         scores = retrieval.mean_over_folds(errors, embeddings, fold)
-        return scores, split, embeddings
-
-    def evaluate_final(vars, name):
-        scores, split, embeddings = score(vars, name)
-        fold = config.evaluation.fold
+        if not drawn:
+            return Evaluation(scores)
         # The picture shows one fold, whose error matrix fits into the memory.
         captions = embeddings.captions[: split.captions.starts[fold]]
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
@@ -97,5 +89,6 @@ def make(config: ConfigDict) -> Experiment:
         return Evaluation(scores, {"retrievals": picture})
 
     evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)
-    evals["final"] = evaluation.split_eval(config, "test", evaluate_final, EVAL_METRICS)
+    draw = partial(evaluate, drawn=True)
+    evals["final"] = evaluation.split_eval(config, "test", draw, EVAL_METRICS)
     return Experiment(init, loss, batches, evals, TRAIN_METRICS)

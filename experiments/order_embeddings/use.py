@@ -12,14 +12,15 @@ import jax
 import numpy as np
 
 from lnrepro.data.batches import eval_batches
+from lnrepro.data.ragged import Ragged
 from lnrepro.data.text import Vocabulary, plain_text
 from lnrepro.engine import inputs
 from lnrepro.engine.evaluation import rows_of_examples
-from lnrepro.engine.loaded_run import LoadedRun, logger
+from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
 
-from .captions import UNKNOWN
-from .data import order_by_steps, steps_for
+from .captions import UNKNOWN, Captions
+from .data import caption_batches
 from .model import Encoders
 from .ranking import ERRORS
 from .retrieval import error_matrix
@@ -50,31 +51,23 @@ class Model(LoadedRun):
           UserError: a caption has no word, or its vector is not finite.
         """
         texts = inputs.texts(captions, "captions")
-        if not texts:
-            return np.zeros((0, self.config.model.units), np.float32)
-        tokens = [self.vocabulary.encode(self._words(text)) for text in texts]
-        unknown = sum(int((found == UNKNOWN).sum()) for found in tokens)
-        self.log_unknown(unknown, sum(map(len, tokens)))
-        buckets = self.config.buckets
-        longest = buckets[-1]
-        examples = []
-        for i, found in enumerate(tokens):
-            if not len(found):
-                raise UserError(f"captions[{i}] = {texts[i][:40]!r} has no word")
-            if len(found) >= longest:
-                logger.warning("captions[%d] is cut to %d words", i, longest - 1)
-            # One step more, of the end token 0.
-            examples.append({"tokens": np.pad(found[: longest - 1], (0, 1))})
-        lengths = np.array([len(example["tokens"]) for example in examples])
-        # Short captions come in batches of fewer steps, each compiled once.
-        batches = eval_batches(
-            examples,
-            self.config.eval_batch_size,
-            order=order_by_steps(buckets, lengths),
-            pad={"tokens": longest},
+        words = [self.vocabulary.encode(self._words(text)) for text in texts]
+        lengths = np.array([len(found) for found in words])
+        for i, text in enumerate(texts):
+            if not lengths[i]:
+                raise UserError(f"captions[{i}] = {text[:40]!r} has no word")
+        joined = np.concatenate(words)
+        self.log_unknown(int((joined == UNKNOWN).sum()), len(joined))
+        # As in a data set, with one caption for each image.
+        tokens = Ragged(joined, np.append(0, np.cumsum(lengths)))
+        columns = {"tokens": tokens, "lengths": lengths[:, None]}
+        config = self.config
+        read = Captions(columns, len(self.vocabulary), config.buckets[-1])
+        batches = caption_batches(
+            read, len(texts), config.eval_batch_size, config.buckets
         )
-        cut = (_cut(batch, buckets) for batch in batches)
-        vectors = self._embed_captions(self.vars, cut, len(tokens))
+        embed, _ = self._embed
+        vectors = embed(self.vars, batches, len(texts))
         return inputs.finite(vectors, "embedded captions", inputs.BROKEN)
 
     def embed_images(self, features: np.ndarray) -> np.ndarray:
@@ -86,12 +79,10 @@ class Model(LoadedRun):
         Raises:
           UserError: another number of features, or a number that is not finite.
         """
-        sizes = self.config.model
-        images = inputs.rows(features, (sizes.features,), "features")
-        if not len(images):
-            return np.zeros((0, sizes.units), np.float32)
+        images = inputs.rows(features, (self.config.model.features,), "features")
         batches = eval_batches({"image": images}, self.config.eval_batch_size)
-        vectors = self._embed_images(self.vars, batches, len(images))
+        _, embed = self._embed
+        vectors = embed(self.vars, batches, len(images))
         return inputs.finite(vectors, "embedded images", inputs.BROKEN)
 
     def errors(self, captions: np.ndarray, images: np.ndarray) -> np.ndarray:
@@ -107,8 +98,6 @@ class Model(LoadedRun):
         shape = (self.config.model.units,)
         captions = inputs.rows(captions, shape, "captions")
         images = inputs.rows(images, shape, "images")
-        if not len(captions) or not len(images):
-            return np.zeros((len(captions), len(images)), np.float32)
         errors = error_matrix(self._errors, captions, images)
         return inputs.finite(errors, "errors of captions", inputs.BROKEN)
 
@@ -139,20 +128,11 @@ class Model(LoadedRun):
         return words
 
     @functools.cached_property
-    def _embed_captions(self):
-        return rows_of_examples(Encoders(self.config).captions)
-
-    @functools.cached_property
-    def _embed_images(self):
-        return rows_of_examples(Encoders(self.config).images)
+    def _embed(self):
+        """The compiled encoders of captions and of images."""
+        encoders = Encoders(self.config)
+        return rows_of_examples(encoders.captions), rows_of_examples(encoders.images)
 
     @functools.cached_property
     def _errors(self):
         return jax.jit(ERRORS[self.config.model.similarity])
-
-
-def _cut(batch, buckets):
-    """Cut the tokens of a batch down to the steps of its longest caption."""
-    length = batch["tokens_length"]
-    tokens = batch["tokens"][:, : steps_for(buckets, length.max())]
-    return batch | {"tokens": (tokens,), "length": length}

@@ -190,8 +190,7 @@ class Encoder:
             rows = max(1, self.batch_size * ROW_TOKENS // max(length, ROW_TOKENS))
             # Few sentences take a smaller batch, rounded up to a power of two.
             rows = min(rows, _power_of_two(len(where)))
-            for start in range(0, len(where), rows):
-                selected = where[start : start + rows]
+            for selected in np.split(where, range(rows, len(where), rows)):
                 batch = [tokens[i] for i in selected]
                 parts.append((selected, self._encode_batch(batch, int(length), rows)))
         # All batches are dispatched before the first result is read.

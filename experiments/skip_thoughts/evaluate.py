@@ -75,7 +75,7 @@ def metrics_of(name: str, config: ConfigDict) -> Metrics:
             return PAIR_METRICS
         opened.check(LABELLED_COLUMNS)
         _, labels = _labelled(name, config)
-        logistic_regression.folds_of_labels(labels, options.folds, options.seed)
+        logistic_regression.folds(labels, options.folds, options.seed)
     except DataError as e:
         raise DataError(
             f"the set {name}: {e}; give it more sentences of both labels, 0 and 1, or "
@@ -111,21 +111,15 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
             # batches.
             vectors = encode([*a, *b], end_token=True)
             parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
-        return relatedness.fit_and_test(
-            parts,
-            epochs=options.sick_epochs,
-            batch=options.sick_batch,
-            blocks=options.sick_blocks,
-            seed=options.seed,
-        )
+        return relatedness.fit_and_test(parts, options)
     texts, labels = _labelled(name, config)
     vectors = encode(texts, end_token=False)
-    result = logistic_regression.nested_cross_validation(
+    accuracy = logistic_regression.nested_cross_validation(
         vectors, labels, options.folds, options.seed
     )
     return {
-        "accuracy": float(result.accuracy.mean()),
-        "accuracy_std": float(result.accuracy.std()),
+        "accuracy": float(accuracy.mean()),
+        "accuracy_std": float(accuracy.std()),
     }
 
 

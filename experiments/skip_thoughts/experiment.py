@@ -51,37 +51,37 @@ def make(config: ConfigDict) -> Experiment:
         )
         return train_batches(books, plan, start_step=start_step, pad=books.pad)
 
+    def encode_with(params):
+        return encoder(config, params, open_set(config).facts, model)
+
     def transfer(name, vars):
-        encode = encoder(config, vars["params"], facts(), model)
+        encode = encode_with(vars["params"])
         return Evaluation(evaluations.transfer(encode, name, config))
 
     def neighbours(vars):
-        encode = encoder(config, vars["params"], facts(), model)
-        text = evaluations.neighbours(encode, config)
+        text = evaluations.neighbours(encode_with(vars["params"]), config)
         return Evaluation(files={"neighbours.txt": text})
 
     def baselines(vars):
         del vars
-        params = jax.jit(model.init)(jax.random.key(config.seed))
-        untrained = encoder(config, params, facts(), model)
+        untrained = encode_with(jax.jit(model.init)(jax.random.key(config.seed)))
         scalars = {}
         for name in sets:
             if config.evals[name] == "never":
                 continue
-            of_words = evaluations.bag_of_words(name, config)
-            of_untrained = evaluations.transfer(untrained, name, config)
-            for metric, value in of_words.items():
-                scalars[f"{name}_{metric}_words"] = value
-            for metric, value in of_untrained.items():
-                scalars[f"{name}_{metric}_untrained"] = value
+            found = {
+                "words": evaluations.bag_of_words(name, config),
+                "untrained": evaluations.transfer(untrained, name, config),
+            }
+            for baseline, numbers in found.items():
+                for metric, value in numbers.items():
+                    scalars[f"{name}_{metric}_{baseline}"] = value
         return Evaluation(scalars)
-
-    def facts():
-        return open_set(config).facts
 
     def check():
         if config.encoding.word2vec:
-            words = vocabulary_of(facts(), config.model.vocabulary)
+            facts = open_set(config).facts
+            words = vocabulary_of(facts, config.model.vocabulary)
             shared(words, Word2Vec(config.encoding.word2vec))
 
     evals = {"baselines": Eval(baselines), "neighbours": Eval(neighbours, {})}

@@ -15,6 +15,7 @@ liblinear, fold by fold. The tests compare the results with scikit-learn.
 Shape letters: N sentences, D features (with the constant), K problems.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -47,19 +48,7 @@ class Folds(NamedTuple):
     test: np.ndarray
 
 
-class Result(NamedTuple):
-    """The result of nested cross-validation.
-
-    Attributes:
-      accuracy: [outer], in percent.
-      c: [outer], the value of C that each outer fold chose.
-    """
-
-    accuracy: np.ndarray
-    c: np.ndarray
-
-
-def folds(count: int, outer: int, seed: int) -> Folds:
+def folds(labels: np.ndarray, outer: int, seed: int) -> Folds:
     """Make the folds of the protocol of Kiros et al. (2015).
 
     The rows are shuffled once by numpy's RandomState(seed) and split into `outer`
@@ -67,10 +56,14 @@ def folds(count: int, outer: int, seed: int) -> Folds:
     again.
 
     Args:
-      count: N.
+      labels: [N], 0 or 1.
       outer: number of outer folds, and of inner folds for each.
       seed: seed of the shuffle.
+
+    Raises:
+      DataError: there are too few rows, or a fold has training rows of one label only.
     """
+    count = len(labels)
     order = np.arange(count)
     np.random.RandomState(seed).shuffle(order)
     problems = _folds_of(np.arange(count), outer)
@@ -81,7 +74,21 @@ def folds(count: int, outer: int, seed: int) -> Folds:
     for k, fold in enumerate(problems):
         for mask, rows in zip(masks, fold, strict=True):
             mask[rows, k] = True
-    return Folds(order, *masks)
+    train, test = masks
+    if not test.any(0).all():
+        raise DataError(
+            f"{count} sentences are too few for {outer} folds, each of which is "
+            f"divided into {outer} folds"
+        )
+    y = np.asarray(labels)[order] > 0
+    # scikit-learn refuses rows of one label too.
+    positive = (train & y[:, None]).sum(0) / train.sum(0)
+    if positive.min() == 0 or positive.max() == 1:
+        raise DataError(
+            f"of {count} sentences, {int(y.sum())} are labelled 1: a fold has one "
+            "label only"
+        )
+    return Folds(order, train, test)
 
 
 def _folds_of(rows: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -92,37 +99,9 @@ def _folds_of(rows: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray
     ]
 
 
-def folds_of_labels(labels: np.ndarray, outer: int, seed: int) -> Folds:
-    """Make the folds of labelled rows, see `folds`.
-
-    Args:
-      labels: [N], 0 or 1.
-      outer: see `folds`.
-      seed: see `folds`.
-
-    Raises:
-      DataError: there are too few rows, or a fold has training rows of one label only.
-    """
-    f = folds(len(labels), outer, seed)
-    if not f.test.any(0).all():
-        raise DataError(
-            f"{len(labels)} sentences are too few for {outer} folds, each of which is "
-            f"divided into {outer} folds"
-        )
-    y = np.asarray(labels)[f.order] > 0
-    # scikit-learn refuses rows of one label too.
-    positive = (f.train & y[:, None]).sum(0) / f.train.sum(0)
-    if positive.min() == 0 or positive.max() == 1:
-        raise DataError(
-            f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has "
-            "one label only"
-        )
-    return f
-
-
 def nested_cross_validation(
     x: Any, labels: np.ndarray, outer: int, seed: int
-) -> Result:
+) -> np.ndarray:
     """Choose C on inner folds, and test on outer folds.
 
     Of equally good values, the smallest C is chosen.
@@ -133,10 +112,13 @@ def nested_cross_validation(
       outer: number of outer folds, and of inner folds for each.
       seed: seed of the shuffle.
 
+    Returns:
+      The accuracy of each outer fold [outer] in percent.
+
     Raises:
-      DataError: see `folds_of_labels`.
+      DataError: see `folds`.
     """
-    f = folds_of_labels(labels, outer, seed)
+    f = folds(labels, outer, seed)
     x = _with_constant(x[f.order])
     y = np.asarray(labels)[f.order] > 0
     problems = f.train.shape[1]
@@ -149,7 +131,7 @@ def nested_cross_validation(
     # C is chosen on the inner folds, and the outer fold has not seen its test rows.
     of_inner_folds = accuracy[:, outer:].reshape(len(GRID), outer, -1).mean(-1)
     best = of_inner_folds.argmax(0)
-    return Result(accuracy[best, np.arange(outer)], np.array(GRID)[best])
+    return accuracy[best, np.arange(outer)]
 
 
 def _with_constant(x: Any) -> Any:
@@ -237,8 +219,4 @@ def _division_by_bound(x: Any, c: np.float32) -> Callable[[np.ndarray], np.ndarr
     bound = c / 4 * (x.T @ x)
     bound[np.diag_indices_from(bound)] += 1
     factor = scipy.linalg.cho_factor(bound, overwrite_a=True, check_finite=False)
-
-    def solve_bound(r):
-        return scipy.linalg.cho_solve(factor, r, check_finite=False)
-
-    return solve_bound
+    return functools.partial(scipy.linalg.cho_solve, factor, check_finite=False)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import scipy.special
+from ml_collections import ConfigDict
 
 SCORES = np.arange(1, 6)
 # The default of Keras 0, which the authors' code uses.
@@ -46,14 +47,7 @@ def features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.concatenate([np.abs(u - v), u * v], axis=1).astype(np.float32)
 
 
-def fit_and_test(
-    parts: Mapping[str, Pairs],
-    *,
-    epochs: int = 100,
-    batch: int = 128,
-    blocks: int = 50,
-    seed: int = 1234,
-) -> dict[str, float]:
+def fit_and_test(parts: Mapping[str, Pairs], options: ConfigDict) -> dict[str, float]:
     """Fit the softmax with early stopping, and test it.
 
     The training pairs are shuffled once by numpy's RandomState(seed). After each block
@@ -62,28 +56,26 @@ def fit_and_test(
 
     Args:
       parts: pairs of "train", "trial" and "test".
-      epochs: passes over the training pairs in a block.
-      batch: pairs in a batch.
-      blocks: largest number of blocks.
-      seed: seed of the shuffle and of the parameters.
+      options: `config.transfer`. Its seed is that of the shuffle and of the
+        parameters.
 
     Returns:
       {"pearson", "spearman", "mse"} on the test pairs.
     """
     order = np.arange(len(parts["train"][2]))
-    np.random.RandomState(seed).shuffle(order)
+    np.random.RandomState(options.seed).shuffle(order)
     u, v, scores = (array[order] for array in parts["train"])
-    x = _batches(features(u, v), batch)
+    x = _batches(features(u, v), options.sick_batch)
     # Rows of padding have a target of zeros, which has no loss.
-    y = _batches(target(scores).astype(np.float32), batch)
+    y = _batches(target(scores).astype(np.float32), options.sick_batch)
 
     init = jax.nn.initializers.glorot_uniform()
-    w = init(jax.random.key(seed), (x.shape[-1], len(SCORES)), jnp.float32)
+    w = init(jax.random.key(options.seed), (x.shape[-1], len(SCORES)), jnp.float32)
     params = {"w": w, "bias": jnp.zeros(len(SCORES), jnp.float32)}
     state = OPTIMIZER.init(params)
     best, best_params = -np.inf, params
-    for _ in range(blocks):
-        params, state = _train_block(params, state, x, y, epochs)
+    for _ in range(options.sick_blocks):
+        params, state = _train_block(params, state, x, y, options.sick_epochs)
         pearson = _test(params, parts["trial"])["pearson"]
         # Written so that NaN stops too.
         if not pearson > best:

@@ -49,13 +49,12 @@ def cross_entropy(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def _sum(h, w, bias, targets, valid, rows, precision):
-    with jax.default_matmul_precision(precision):
-        return _all_chunks(h, w, bias, targets, valid, rows, with_gradients=False)[0]
+    return _forward(h, w, bias, targets, valid, rows, precision)[0]
 
 
 def _forward(h, w, bias, targets, valid, rows, precision):
     with jax.default_matmul_precision(precision):
-        return _all_chunks(h, w, bias, targets, valid, rows, with_gradients=True)
+        return _all_chunks(h, w, bias, targets, valid, rows)
 
 
 def _backward(rows, precision, gradients, scale):
@@ -66,8 +65,8 @@ def _backward(rows, precision, gradients, scale):
 _sum.defvjp(_forward, _backward)
 
 
-def _all_chunks(h, w, bias, targets, valid, rows, with_gradients):
-    """Return (the sum, its gradients by h, w and bias, or () without gradients)."""
+def _all_chunks(h, w, bias, targets, valid, rows):
+    """Return (the sum, its gradients by h, w and bias)."""
     groups, count, _ = h.shape
     rows = min(rows, count)
     valid_counts = valid.sum(1)
@@ -90,7 +89,7 @@ def _all_chunks(h, w, bias, targets, valid, rows, with_gradients):
         return values.at[position].set(new, mode="drop", unique_indices=True)
 
     def chunk(i, state):
-        total, gradients = state
+        total, dh, dw, dbias = state
         position = jax.lax.dynamic_slice_in_dim(order, i * rows, rows, 1)
         is_valid = (i * rows + jnp.arange(rows))[None] < valid_counts[:, None]
         h_chunk = take_in_group(h, position)
@@ -104,9 +103,6 @@ def _all_chunks(h, w, bias, targets, valid, rows, with_gradients):
         target_logit = jnp.take_along_axis(logits, target, -1)
         p = jnp.exp(target_logit - largest) / exp_sum
         total = total + jnp.where(is_valid, -jnp.log(p[..., 0] + FLOOR), 0).sum(1)
-        if not with_gradients:
-            return total, gradients
-        dh, dw, dbias = gradients
         # The derivative of -log(p + FLOOR) by the logits is
         # p / (p + FLOOR) (softmax - one_hot(target)).
         factor = jnp.where(is_valid[..., None], p / (p + FLOOR), 0)
@@ -116,16 +112,10 @@ def _all_chunks(h, w, bias, targets, valid, rows, with_gradients):
         dh = put_in_group(dh, position, dh_chunk)
         dw = dw + jnp.einsum("grh,grv->ghv", h_chunk, dlogits)
         dbias = dbias + dlogits.sum(1)
-        return total, (dh, dw, dbias)
+        return total, dh, dw, dbias
 
     # Each group has sums of its own, which cross the devices once, after the loop.
-    gradients = ()
-    if with_gradients:
-        of_groups = (jnp.zeros((groups, *a.shape), a.dtype) for a in (w, bias))
-        gradients = (jnp.zeros_like(h), *of_groups)
-    start = (jnp.zeros(groups, h.dtype), gradients)
-    total, gradients = jax.lax.fori_loop(0, chunks, chunk, start)
-    if with_gradients:
-        dh, dw, dbias = gradients
-        gradients = dh, dw.sum(0), dbias.sum(0)
-    return total.sum(), gradients
+    of_groups = (jnp.zeros((groups, *a.shape), a.dtype) for a in (w, bias))
+    start = (jnp.zeros(groups, h.dtype), jnp.zeros_like(h), *of_groups)
+    total, dh, dw, dbias = jax.lax.fori_loop(0, chunks, chunk, start)
+    return total.sum(), (dh, dw.sum(0), dbias.sum(0))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from configs import order_embeddings as config_file
 from experiments.order_embeddings import (
     data,
     evaluate,
@@ -23,73 +22,59 @@ from experiments.order_embeddings import (
 from lnrepro.data import prepare
 from lnrepro.engine import evaluation, experiment
 from tests import oracle
+from tests.experiments.small import config_of, random_params
+
+SIZES = {
+    "data.vocabulary": 9,
+    "model.features": 5,
+    "model.words": 3,
+    "model.units": 4,
+    "margin": 0.2,
+}
 
 
-def small(norm="layer", **sizes):
-    config = config_file.get_config("smoke")
-    config.norm = norm
-    config.data.vocabulary = 9
-    config.model.update({"features": 5, "words": 3, "units": 4} | sizes)
-    return config
-
-
-def oracle_caption(norm, params, words):
-    """Return the state u after the words and the end token (eq. 23-28)."""
-    gates, candidate = params["gru"]["gates"], params["gru"]["candidate"]
-    gru = {
-        name: np.concatenate([gates[name], candidate[name]], axis=-1) for name in gates
-    }
-    h = np.zeros(len(candidate["bias"]))
-    for word in [*words, 0]:
-        _, h = oracle.gru_step(gru, norm, None, h, params["words"][word])
-    return h
-
-
-def oracle_errors(config, params, images, captions):
+def oracle_errors(config, params, batch):
     """Return the error of each caption (row) with each image (column)."""
     positive = config.model.similarity == "order"
+    parts = params["gru"]["gates"], params["gru"]["candidate"]
+    gru = {
+        name: np.concatenate([part[name] for part in parts], -1) for name in parts[0]
+    }
 
     def unit(v):
         v = v / np.sqrt((v * v).sum())
         return np.abs(v) if positive else v
 
-    s = [unit(oracle_caption(config.norm, params, words)) for words in captions]
-    im = [unit(f @ params["image"]["w"] + params["image"]["bias"]) for f in images]
+    def caption(words):
+        """The state after the words and the end token (eq. 23-28)."""
+        h = np.zeros(config.model.units)
+        for word in words:
+            _, h = oracle.gru_step(gru, config.norm, None, h, params["words"][word])
+        return unit(h)
 
     def error(caption, image):
         if not positive:
             return 1 - float(caption @ image)
         return sum(max(0, a - b) ** 2 for a, b in zip(caption, image, strict=True))
 
-    return np.array([[error(caption, image) for image in im] for caption in s])
+    image = params["image"]
+    images = [unit(f @ image["w"] + image["bias"]) for f in batch["image"]]
+    tokens = zip(batch["tokens"][0], batch["length"], strict=True)
+    captions = [caption(words[:n]) for words, n in tokens]
+    return np.array([[error(s, im) for im in images] for s in captions])
 
 
-def oracle_loss(config, error):
-    total = 0.0
-    for i in range(len(error)):
-        for j in range(len(error)):
-            if i != j:
-                total += max(0, config.margin - error[i, j] + error[i, i])
-                total += max(0, config.margin - error[i, j] + error[j, j])
-    return total
-
-
-def setting(config, seed=0, batch=5):
-    """(random parameters, features, captions of 1 to 6 words) in float64."""
-    rng = np.random.RandomState(seed)
-    params = jax.jit(make(config).init)(jax.random.key(0))["params"]
-    params = jax.tree.map(
-        lambda a: np.asarray(a + 0.3 * rng.randn(*a.shape), np.float64), params
-    )
-    captions = [rng.randint(1, 9, n).tolist() for n in rng.randint(1, 7, batch)]
-    return params, np.abs(rng.randn(batch, 5)), captions
-
-
-def padded(captions, steps=8):
-    tokens = np.zeros((len(captions), steps), np.int32)
-    for row, words in zip(tokens, captions, strict=True):
-        row[: len(words)] = words
-    return tokens, np.array([len(words) + 1 for words in captions], np.int32)
+def setting(norm="layer", similarity="order", rows=5, steps=8):
+    """(config, random parameters, a batch of captions of 1 to 6 words) in float64."""
+    changes = {"norm": norm, "model.similarity": similarity}
+    config = config_of("order_embeddings", **SIZES, **changes)
+    rng = np.random.RandomState(0)
+    length = rng.randint(2, 8, rows)
+    tokens = rng.randint(1, 9, (rows, steps))
+    # From its last step on, a caption has the end token.
+    tokens[np.arange(steps) >= length[:, None] - 1] = 0
+    batch = {"image": rng.rand(rows, 5), "tokens": (tokens,), "length": length}
+    return config, random_params(model.Encoders(config).init), batch
 
 
 @pytest.mark.parametrize(
@@ -101,24 +86,24 @@ def padded(captions, steps=8):
     ],
 )
 def test_loss_and_gradients_are_the_formula_in_float64(x64, norm, similarity):
-    config = small(norm, similarity=similarity)
-    config.margin = 0.2
-    params, images, captions = setting(config)
-    tokens, length = padded(captions)
-    batch = {"image": images, "tokens": (tokens,), "length": length}
+    config, params, batch = setting(norm, similarity)
 
     @jax.jit
     def loss(params):
-        return make(config).loss({"params": params}, batch, None)
+        value, (_, metrics) = make(config).loss({"params": params}, batch, None)
+        return value, metrics
 
-    value, (_, metrics) = loss(params)
-    error = oracle_errors(config, params, images, captions)
-    wanted = oracle_loss(config, error)
+    value, metrics = loss(params)
+    error = oracle_errors(config, params, batch)
+    matching, is_own = np.diag(error), np.eye(len(error), dtype=bool)
+    wanted = 0.0
+    for own in (matching[:, None], matching[None]):
+        wanted += np.maximum(0, config.margin - error + own)[~is_own].sum()
+    assert wanted > 0
     np.testing.assert_allclose(value, wanted, rtol=1e-10)
-    own = np.eye(len(error), dtype=bool)
-    np.testing.assert_allclose(metrics["own_error"], error[own].mean(), rtol=1e-10)
-    np.testing.assert_allclose(metrics["other_error"], error[~own].mean(), rtol=1e-10)
-    assert value > 0
+    np.testing.assert_allclose(metrics["own_error"], matching.mean(), rtol=1e-10)
+    others = error[~is_own].mean()
+    np.testing.assert_allclose(metrics["other_error"], others, rtol=1e-10)
     only_loss = jax.jit(lambda params: loss(params)[0])
     check_grads(only_loss, (params,), order=1, modes=["rev"], eps=1e-6)
 
@@ -136,13 +121,11 @@ def test_order_violations_are_the_naive_ones_with_gradients(x64):
         wanted, naive_back = jax.vjp(naive, captions, images)
         # Those of the CPU and of the other platforms.
         others = ranking._gradients(captions, images, weights)
-        return (found, back(weights), others), wanted, naive_back(weights)
+        gradients = naive_back(weights)
+        return (found, *back(weights), *others), (wanted, *gradients, *gradients)
 
-    (found, *both), wanted, gradients = of_all(captions, images)
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
-    for ours in both:
-        for a, b in zip(ours, gradients, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12)
+    for a, b in zip(*of_all(captions, images), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 def test_loss_and_its_gradient_hold_less_than_one_array_of_all_differences():
@@ -157,70 +140,46 @@ def test_loss_and_its_gradient_hold_less_than_one_array_of_all_differences():
 
 
 @pytest.mark.slow
-def test_a_batch_in_parts_has_the_same_loss_and_gradients():
-    config = small()
-    params, images, captions = setting(config, batch=9)
-    params = jax.tree.map(jnp.float32, params)
-    tokens, length = padded(captions, 12)
-    whole = {"image": images, "tokens": (tokens,), "length": length}
-    loss = jax.jit(
-        jax.value_and_grad(lambda p, b: make(config).loss({"params": p}, b, None)[0])
-    )
-    one, other = loss(params, whole), loss(params, data.pack(whole, (2, 4, 5, 20)))
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), one, other
-    )
+def test_a_batch_in_parts_has_the_same_loss_and_gradients(x64):
+    config, params, whole = setting(rows=9, steps=12)
 
+    @jax.jit
+    @jax.value_and_grad
+    def loss(params, batch):
+        return make(config).loss({"params": params}, batch, None)[0]
 
-@pytest.fixture(scope="module")
-def smoke():
-    config = config_file.get_config("smoke")
-    exp = make(config)
-    return config, exp, jax.jit(exp.init)(jax.random.key(0))
+    parts = data.pack(whole, (2, 4, 5, 20))
+    assert [part.shape[1] for part in parts["tokens"]] == [2, 2, 1, 7]
+    assert len(parts["tokens"][-1]) < 9
+    found = loss(params, parts), loss(params, whole)
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 def test_captions_of_an_image_are_drawn_alike():
     starts, draws = np.array([0, 2, 7]), np.random.default_rng(0).random(1000)
     drawn = data.choose_captions(starts, np.repeat([0, 1], 500), draws)
-    counts = np.bincount(drawn, minlength=7)
-    assert counts[:2].sum() == counts[2:].sum() == 500
-    assert counts[:2].min() > 200
-    assert counts[2:].min() > 70
+    shares = np.bincount(drawn, minlength=7) / 500
+    np.testing.assert_allclose(shares, [1 / 2] * 2 + [1 / 5] * 5, atol=0.06)
+    assert shares[:2].sum() == 1
 
 
-def test_all_processes_embed_the_first_images_and_their_captions(smoke, monkeypatch):
-    config, _, _ = smoke
-    split = data.open_split(config, "valid")
+def test_all_processes_embed_the_first_images_and_their_captions(monkeypatch):
+    config = config_of("order_embeddings")
+    columns, captions = split = data.open_split(config, "valid")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     found = evaluate.embed(
+        config,
         evaluation.rows_of_examples(lambda vars, batch: batch["tokens"][0][:, :2]),
         evaluation.rows_of_examples(lambda vars, batch: batch["image"]),
         {},
         split,
         3,
-        batch_size=4,
-        buckets=config.buckets,
     )
-    np.testing.assert_array_equal(found.images, split.columns["image"][:3])
-    captions = np.arange(split.captions.starts[3])
-    words, _ = split.captions.take(captions, 2)
-    np.testing.assert_array_equal(found.captions, words)
-    np.testing.assert_array_equal(found.image, split.captions.image[captions])
-
-
-@pytest.mark.slow
-def test_evaluation_scores_and_shows(smoke):
-    _, exp, vars = smoke
-    scores = exp.evals["valid"].run(vars).scalars
-    assert scores["image_recall_sum"] == pytest.approx(
-        sum(scores[f"image_r{k}"] for k in (1, 5, 10))
-    )
-    assert 1 <= scores["image_mean_rank"] <= 50
-    final = exp.evals["final"].run(vars)
-    picture = final.images["retrievals"]
-    assert picture.dtype == np.uint8
-    assert picture.shape[-1] == 3
-    assert set(final.scalars) == set(scores)
+    np.testing.assert_array_equal(found.images, columns["image"][:3])
+    rows = np.arange(captions.starts[3])
+    np.testing.assert_array_equal(found.captions, captions.take(rows, 2)[0])
+    np.testing.assert_array_equal(found.image, captions.image[rows])
 
 
 @pytest.mark.slow
@@ -229,56 +188,59 @@ def test_own_captions_of_any_number_and_features_of_any_size(tmp_path):
     folder, rng = tmp_path / "raw", np.random.RandomState(0)
     (folder / "images/10crop").mkdir(parents=True)
     for stem, images in {"train": 40, "val": 10, "test": 11}.items():
-        counts = rng.randint(1, 5, images)
-        lines = [f"image {i} of {k}" for i, k in enumerate(counts) for _ in range(k)]
-        numbers = np.repeat(np.arange(images), counts)
+        numbers = np.repeat(np.arange(images), rng.randint(1, 5, images))
+        lines = [f"image {i} of {k}" for k, i in enumerate(numbers)]
         (folder / f"{stem}.txt").write_text("\n".join(lines))
         (folder / f"{stem}_ids.txt").write_text("\n".join(map(str, numbers)))
         features = rng.rand(images, 12).astype(np.float32)
         features /= np.linalg.norm(features, axis=1, keepdims=True)
         np.save(folder / f"images/10crop/{stem}.npy", features)
     prepare("coco_captions", folder, tmp_path, own_name="own")
-    config = config_file.get_config("smoke")
-    config.data.update({"name": "own", "dir": str(tmp_path)})
-    config.batch_size = 8
-    for name, field in experiment.fields("experiments.order_embeddings").items():
-        if field.from_data:
-            config.update_from_flattened_dict({name: None})
-    config = experiment.with_sizes(config)
-    assert config.model.features == 12
-    assert config.evaluation.fold == 10
+    known = experiment.fields("experiments.order_embeddings").items()
+    changes = dict.fromkeys(name for name, field in known if field.from_data)
+    changes |= {"data.name": "own", "data.dir": str(tmp_path), "batch_size": 8}
+    config = experiment.with_sizes(config_of("order_embeddings", **changes))
+    assert (config.model.features, config.evaluation.fold) == (12, 10)
     exp = make(config)
     vars = exp.init(jax.random.key(0))
     with contextlib.closing(exp.batches(0)) as batches:
         assert np.isfinite(exp.loss(vars, next(batches), None)[0])
     scores = exp.evals["valid"].run(vars).scalars
-    assert exp.evals["final"].run(vars).images["retrievals"].ndim == 3
-    split, encoders = data.open_split(config, "valid"), model.Encoders(config)
-    tokens, length = split.captions.take(np.arange(split.captions.starts[10]), 30)
-    captions = encoders.captions(vars, {"tokens": (tokens,), "length": length})
-    images = encoders.images(vars, {"image": split.columns["image"]})
-    errors = np.asarray(ranking.order_violations(captions, images))
-    wanted = retrieval.scores(errors, split.captions.image)
+    final = exp.evals["final"].run(vars)
+    assert final.scalars.keys() == scores.keys()
+    picture = final.images["retrievals"]
+    assert (picture.dtype, picture.shape[-1]) == (np.uint8, 3)
+    (columns, captions), encoders = (
+        data.open_split(config, "valid"),
+        model.Encoders(config),
+    )
+    tokens, length = captions.take(np.arange(captions.starts[10]), 30)
+    embedded = encoders.captions(vars, {"tokens": (tokens,), "length": length})
+    images = encoders.images(vars, {"image": columns["image"]})
+    errors = np.asarray(ranking.order_violations(embedded, images))
+    wanted = retrieval.scores(errors, captions.image)
     assert scores["image_r1"] == wanted["image_r1"]
     assert scores["caption_mean_rank"] == wanted["caption_mean_rank"]
 
 
 def test_initial_values_of_the_authors_code():
-    config = small(features=30, units=20, words=10)
-    p = jax.tree.map(np.asarray, jax.jit(make(config).init)(jax.random.key(0)))[
-        "params"
-    ]
-    for part, blocks in (("gates", 2), ("candidate", 1)):
-        g = p["gru"][part]
-        assert 0.09 < np.abs(g["w_x"]).max() <= 0.1
-        for block in np.split(g["w_h"], blocks, axis=1):
-            np.testing.assert_allclose(block.T @ block, np.eye(20), atol=1e-5)
-        assert (g["gain_x"] == 1).all()
-        assert not g["bias_h"].any()
-        assert not g["bias"].any()
+    sizes = SIZES | {"model.features": 30, "model.units": 20, "model.words": 10}
+    encoders = model.Encoders(config_of("order_embeddings", **sizes))
+    p = jax.device_get(jax.jit(encoders.init)(jax.random.key(0)))
+    gates, candidate = p["gru"]["gates"], p["gru"]["candidate"]
     edge = (6 / 50) ** 0.5
-    assert 0.9 * edge < np.abs(p["image"]["w"]).max() <= edge
-    assert 0.09 < np.abs(p["words"]).max() <= 0.1
+    for drawn, largest in (
+        (p["words"], 0.1),
+        (gates["w_x"], 0.1),
+        (candidate["w_x"], 0.1),
+        (p["image"]["w"], edge),
+    ):
+        assert 0.9 * largest < np.abs(drawn).max() <= largest
+    for block in (*np.split(gates["w_h"], 2, axis=1), candidate["w_h"]):
+        np.testing.assert_allclose(block.T @ block, np.eye(20), atol=1e-5)
+    assert (gates["gain_x"] == 1).all()
+    assert not gates["bias_h"].any()
+    assert not p["image"]["bias"].any()
 
 
 RESIDENT = """
