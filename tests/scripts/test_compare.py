@@ -56,16 +56,11 @@ def test_a_run_that_diverged_is_the_worst_of_its_pair():
         assert compare.speed(lost) == 3.0
 
 
-def test_an_evaluation_before_the_first_step_is_left_out():
-    """Its share would be of no step."""
+def test_what_tells_nothing_about_norms():
+    """An evaluation before the first step, and runs that all diverged."""
     curves = {seed: {0: 1.0, 10: 3.0, 20: 2.0, 30: 1.0} for seed in (0, 1)}
-    found = compare.paired(curves, curves, 1)
-    np.testing.assert_array_equal(found.steps, [10, 20, 30])
-    assert compare.speed(found) == 1.0
-
-
-def test_norms_of_which_all_runs_diverged_are_not_told_apart():
-    lost = compare.paired(*({seed: {} for seed in (0, 1)} for _ in range(2)), 1)
+    np.testing.assert_array_equal(compare.paired(curves, curves, 1).steps, [10, 20, 30])
+    lost = compare.paired({0: {}, 1: {}}, {0: {}, 1: {}}, 1)
     assert lost.better.shape == lost.baseline.shape == (2, 0)
     for quantity in (compare.log_speed, compare.end):
         assert compare.p_value(quantity, lost) == 1.0
@@ -102,35 +97,14 @@ def test_what_both_norms_owe_to_the_seed_does_not_widen_the_interval(quantity):
 def test_p_value_is_the_share_of_swaps_that_are_as_far_apart():
     a = seeds(FAST, n=10)
     # Only the seen way and its opposite are that far apart.
-    assert compare.p_value(compare.end, pairs(a - 1, a)) == 2 / 1024
-    assert (
-        compare.p_value(compare.log_speed, pairs(seeds(FAST, 10), seeds(SLOW, 10)))
-        == 2 / 1024
-    )
+    assert compare.p_value(compare.log_speed, pairs(a, seeds(SLOW, 10))) == 2 / 1024
     # SciPy's test of one sample changes the signs of the differences in all ways.
     d = np.array([1.0, 2.0, -4.0, 5.0])[:, None] * np.ones(10)
-    zero = np.zeros((4, 10))
     exact = stats.permutation_test((d[:, 0],), np.mean, permutation_type="samples")
-    p = compare.p_value(compare.end, pairs(d, zero))
+    p = compare.p_value(compare.end, pairs(d, np.zeros((4, 10))))
     assert p == pytest.approx(exact.pvalue)
     # Norms that do not differ.
     assert compare.p_value(compare.log_speed, pairs(a, a)) == 1
-
-
-@pytest.mark.parametrize("quantity", [compare.log_speed, compare.end])
-def test_p_values_are_uniform_where_the_norms_do_not_differ(quantity):
-    """At most a share p of them is at or below p, for every p of five pairs."""
-    rng = np.random.default_rng(0)
-    found = []
-    for _ in range(100):
-        shift = rng.normal(0, 1, (5, 1))
-        a, b = shift + rng.normal(0, 1, (2, 5, 8)).cumsum(-1)
-        found.append(compare.p_value(quantity, pairs(a, b, steps=STEPS[:8])))
-    for level in (2 / 32, 4 / 32, 0.25, 0.5):
-        share = np.mean(np.array(found) <= level)
-        # Three standard deviations of a share of 100.
-        assert share <= level + 3 * np.sqrt(level * (1 - level) / 100)
-    assert np.mean(np.array(found) <= 0.5) > 0.3
 
 
 def test_holm_rejects_what_its_steps_reject():

@@ -60,11 +60,8 @@ def test_a_finished_run_is_checked(name, tmp_path):
     finished(tmp_path, config, **{limit.metric: worse})
     with refused("fail: ", f"expected {limit.words(mode)}", error=RunError):
         expected.check(config, file, tmp_path)
-    finished(tmp_path, config)
-    with refused(f"no results with {limit.metric}"):
-        expected.check(config, file, tmp_path)
     with refused("nothing is expected of", f"{name}.py:small"):
         expected.check(config, f"{file}:small", tmp_path)
-    config.seed = 5
-    with refused("config.seed: 0 there, 5 now"):
+    finished(tmp_path, config)
+    with refused(f"no results with {limit.metric}"):
         expected.check(config, file, tmp_path)

@@ -15,7 +15,6 @@ from scripts.paper import claims, curves, forest, plot, records, tables, verdict
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
-from scripts.paper.style import LOOKS
 from tests.refused import refused
 from tests.runs import ROOT
 
@@ -119,16 +118,13 @@ def test_runs_with_other_settings_are_not_averaged(draw_runs):
 @pytest.mark.parametrize("name", ["binarized_mnist", "coco_captions"])
 def test_other_data_of_the_same_name_is_other_data(tmp_path, name):
     """Two fingerprints make two data sets, also where none is known to be official."""
-    values = bounds([99])
-    write_run(tmp_path / "a", DRAW, "none", 0, values, name)
+    write_run(tmp_path / "a", DRAW, "none", 0, bounds([99]), name)
     own = f"{name}/1.0.0/0123456789abcdef"
-    write_run(tmp_path / "b", DRAW, "none", 1, values, name, fingerprint=own)
-    first, other = find([tmp_path])
-    official = "binarized_mnist", "coco_captions abc"
-    assert first.data in official
-    assert other.data == f"{name} 01234567"
-    assert len(lines_of(tmp_path)) == 2
-    assert "not to be compared" in curves.caption(FIGURES[4], [other])
+    write_run(tmp_path / "b", DRAW, "none", 1, bounds([99]), name, fingerprint=own)
+    official = {"binarized_mnist": "binarized_mnist"}.get(name, f"{name} abc")
+    runs = find([tmp_path])
+    assert [run.data for run in runs] == [official, f"{name} 01234567"]
+    assert "not to be compared" in curves.caption(FIGURES[4], runs)
 
 
 def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, capsys):
@@ -159,19 +155,9 @@ def test_only_chosen_figures_are_drawn(tmp_path, capsys):
     assert [len(panel.lines) for panel in panels] == [3, 3]
 
 
-def test_axes_have_units_and_norms_have_looks_of_their_own():
-    for figure in FIGURES.values():
-        assert figure.xlabel in ("steps", "epochs")
-        looks = {LOOKS[norm] for norm in figure.norms}
-        assert len(looks) == len({style for _, style in looks}) == len(figure.norms)
-        for panel in figure.panels:
-            assert re.search(r"\((%|nats.*)\)|x 100$", panel.ylabel)
-
-
-@pytest.mark.parametrize("letters", [4, 40])
-def test_the_legend_lies_inside_of_the_picture(tmp_path, letters):
+def test_the_legend_lies_inside_of_the_picture(tmp_path):
     x = np.arange(2.0)
-    lines = [plot.Line(f"{i}" + "m" * letters, x, x, x, x, None) for i in range(5)]
+    lines = [plot.Line(f"{i}" + "m" * 40, x, x, x, x, None) for i in range(5)]
     with mock.patch.object(plot.plt, "close") as close:
         plot.draw([plot.Subplot(lines, {}, {})] * 2, tmp_path / "figure")
     figure = close.call_args.args[0]
@@ -311,21 +297,17 @@ def test_kept_files_of_runs_are_small():
 
 
 def test_a_finished_run_stays_beside_a_longer_one_that_is_not(tmp_path, capsys):
-    values = bounds([99.0, 98.0, 97.0])
+    values, file = bounds([99.0, 98.0, 97.0]), tmp_path / "draw.runs.jsonl"
     write_run(tmp_path / "kept/a", DRAW, "none", 0, values[:2], steps=2 * 390)
-    write_run(tmp_path / "new/a", DRAW, "none", 0, values, steps=4 * 390)
-    file = tmp_path / "draw.runs.jsonl"
-    for folder in ("kept", "new"):
+    write_run(tmp_path / "long/a", DRAW, "none", 0, values, steps=4 * 390)
+    # One of the same length that diverged does not replace it, however far it went.
+    write_run(tmp_path / "more/a", DRAW, "none", 0, values, steps=2 * 390)
+    (tmp_path / "more/a/diverged.json").write_text('{"metric": "loss", "step": 1170}')
+    for folder in ("kept", "long", "more"):
         records.main([str(tmp_path / folder), "--out", str(file)])
     (run,) = find([file])
     assert (run.step, run.finished) == (780, True)
-    assert "new/a: it is not finished" in capsys.readouterr().err
-    # A run of the same length that diverged does not replace it, however far it went.
-    write_run(tmp_path / "more/a", DRAW, "none", 0, values, steps=2 * 390)
-    (tmp_path / "more/a/diverged.json").write_text('{"metric": "loss", "step": 1170}')
-    records.main([str(tmp_path / "more"), "--out", str(file)])
-    (run,) = find([file])
-    assert run.finished
+    assert "long/a: it is not finished" in capsys.readouterr().err
 
 
 def test_kept_runs_have_the_settings_of_their_configs():

@@ -4,14 +4,15 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
+from ml_collections import FrozenConfigDict
 
 from lnrepro import data
-from lnrepro.data.set_folder import SetFolder
-from lnrepro.errors import DataError, RunError, exit_code
+from lnrepro.engine import config_file
+from lnrepro.errors import DataError
 from scripts import figures, reproduce, sweep
+from scripts.sweeps import planned_runs
 from tests.refused import refused
 from tests.runs import ROOT, environment
 
@@ -79,24 +80,16 @@ def test_sets_that_are_not_prepared_are_named_and_left_out(tmp_path, monkeypatch
         reproduce.main(["--scale", "small", "--only", "draw", "--root", str(tmp_path)])
 
 
-def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
-    there = {"gutenberg", "sick", "mr", "cr", "subj"}
-
-    # The config leaves the number of sentences to the data.
-    facts = {"lines": 9000, "words": ["a"] * 9000, "triples_by_length": [9000] * 29}
-
+def test_transfer_sets_are_data_too(monkeypatch, tmp_path):
     def open_set(name, data_dir=None):
-        if name not in there:
+        if name == "mpqa":
             raise DataError(f"{name} is not prepared")
-        return SetFolder(tmp_path, name, "1", name, False, {}, facts)
 
     monkeypatch.setattr(data, "open_set", open_set)
-    _, (line,) = reproduce.plan("small", ["skip_thoughts"], tmp_path)
-    assert line.endswith("mpqa is not prepared")
-    there.add("mpqa")
-    found, skipped = reproduce.plan("small", ["skip_thoughts"], tmp_path)
-    # Without a norm, both protocols have the same rate.
-    assert ([len(item.runs) for item in found], skipped) == ([10, 5], [])
+    config = config_file.read("configs/skip_thoughts.py:small")
+    run = planned_runs.PlannedRun("", tmp_path, (), FrozenConfigDict(config))
+    with refused("mpqa is not prepared", error=DataError):
+        planned_runs.check_data([run])
 
 
 def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
@@ -142,16 +135,3 @@ def test_other_seeds_are_planned_and_kept_records_join_the_report(
 def test_mistakes(flags, message):
     with refused(message):
         reproduce.main(flags)
-
-
-def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, capsys):
-    run = SimpleNamespace(finished=True, ended=True, diverged=False)
-    run.workdir = ROOT / "experiments/results/decay"
-    items = [reproduce.Item("", "", "", [run], 0)]
-    monkeypatch.setattr(reproduce, "plan", lambda *args: (items, []))
-    (tmp_path / "file").write_text("")
-    flags = ["--scale", "smoke", "--report", str(tmp_path / "file")]
-    code = exit_code(lambda: reproduce.main(flags), "this script")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert code == RunError.exit_code
-    assert line == f"error: {tmp_path / 'file'}: File exists"

@@ -64,11 +64,9 @@ def judge(found, claim=CLAIM, protocol="same_rate"):
 @pytest.mark.parametrize(
     ("kind", "sign", "layer", "none", "expected"),
     [
-        ("speed", 1, FAST, SLOW, 0.5),
         ("speed", 1, SLOW, FAST, 2.0),
         ("speed", -1, -FAST, -SLOW, 0.5),
         ("end", 1, SLOW - 1, SLOW, -1),
-        ("end", -1, SLOW + 1, SLOW, 1),
     ],
 )
 def test_numbers(kind, sign, layer, none, expected):
@@ -93,24 +91,17 @@ def cells(monkeypatch):
     return cells
 
 
-def test_a_row_has_the_claim_and_both_protocols(cells):
-    tuned = runs(FAST, SLOW, layer_rate=OWN["layer"])
-    assert cells(tuned) == {
+def test_a_row_has_both_claims_of_a_comparison_and_both_protocols(cells):
+    end = CLAIM._replace(kind="end", paper="low")
+    assert cells(runs(FAST, SLOW, layer_rate=OWN["layer"]), end) == {
         "claim": "Figure 4, loss: layer norm against no norm",
-        "the paper": "fast",
-        "tuned": "50 % (50 to 50)<br>lr 0.01 and 0.001",
+        "the paper": "fast<br>low",
+        "tuned": "50 % (50 to 50)<br>-0.5 (-0.5 to -0.5)<br>lr 0.01 and 0.001",
         "same rate": "not run",
         "seeds": "3",
         "data": "toy",
     }
-    assert cells(runs(FAST, SLOW, n=2))["same rate"] == "50 %"
-
-
-def test_both_claims_of_a_comparison_are_one_row(cells):
-    end = CLAIM._replace(kind="end", paper="low")
-    row = cells(runs(SLOW, FAST, n=2), end)
-    assert row["the paper"] == "fast<br>low"
-    assert row["same rate"] == "200 %<br>+0.5"
+    assert cells(runs(SLOW, FAST, n=2), end)["same rate"] == "200 %<br>+0.5"
 
 
 def test_norms_are_compared_in_the_seeds_that_both_have(cells):
@@ -126,23 +117,11 @@ def test_unfinished_runs_do_not_count_and_diverged_ones_are_the_worst(cells):
     found[0].config.steps = 2000
     found[-1] = run("none", 4, SLOW, diverged=True)
     # Seed 0 of layer is not finished, seed 4 of none diverged.
-    assert (judge(found).seeds, judge(found).diverged) == (4, 1)
     assert cells(found)["seeds"] == "4, 1 diverged"
     # One of them diverged before its first record.
     lost = [run("none", s, SLOW[: 2 * s], diverged=True) for s in range(3)]
     row = cells(of_norm("layer", runs(FAST, SLOW)) + lost)
-    assert row["same rate"] == "10 % (10 to 10)"
-    assert row["seeds"] == "3, 3 diverged"
-    lost += [run("layer", s, SLOW[:3], diverged=True) for s in range(3)]
-    assert cells(lost)["seeds"] == "3, 6 diverged"
-
-
-def test_the_recorded_rates_decide_about_the_protocol():
-    """Runs of both lie in one folder; none is in the verdict of the other."""
-    tuned, same = runs(FAST, SLOW, layer_rate=OWN["layer"]), runs(SLOW, SLOW)
-    (row,) = verdicts.of_runs([*of_norm("layer", same), *tuned], [CLAIM])
-    found = {name: (v.value, v.rates) for name, v in row.verdicts.items()}
-    assert found == {"tuned": (0.5, (0.01, 0.001)), "same_rate": (1.0, (0.001, 0.001))}
+    assert (row["same rate"], row["seeds"]) == ("10 % (10 to 10)", "3, 3 diverged")
 
 
 def test_of_several_comparisons_one_counts():
@@ -168,16 +147,18 @@ def test_no_seed_is_left_out_without_a_word():
 
 
 def test_only_runs_of_the_same_size_rate_steps_and_data_are_compared():
-    found = of_norm("none", runs(FAST, SLOW))
+    none = of_norm("none", runs(FAST, SLOW))
     others = [
-        runs(FAST, SLOW, n=4, units=9),
-        runs(FAST, SLOW, decay="cosine"),
-        runs(FAST, SLOW, layer_rate=0.3),
-        runs(FAST, SLOW, steps=900),
-        [r._replace(data="other") for r in runs(FAST, SLOW)],
+        {"n": 4, "units": 9},
+        {"decay": "cosine"},
+        {"layer_rate": 0.3},
+        {"steps": 900},
     ]
     for other in others:
-        assert verdicts.of_runs([*of_norm("layer", other), *found], [CLAIM]) == []
+        layer = of_norm("layer", runs(FAST, SLOW, **other))
+        assert verdicts.of_runs([*layer, *none], [CLAIM]) == []
+    layer = [r._replace(data="other") for r in of_norm("layer", runs(FAST, SLOW))]
+    assert verdicts.of_runs([*layer, *none], [CLAIM]) == []
     # Other lengths have no rates of their own: any one rate is the same rate.
     short = [run(n, s, FAST[:9], 0.3, 900) for n in OWN for s in range(3)]
     assert judge(short).rates == (0.3, 0.3)
@@ -188,28 +169,6 @@ def test_every_claim_names_norms_that_a_sweep_of_its_config_trains():
         sweeps = config_file.load_module(f"configs/{claim.experiment}.py").SWEEPS
         norms = {fields.get("norm") for of in sweeps.values() for fields in of}
         assert {claim.better, claim.baseline} <= norms
-
-
-def test_the_plan_has_eight_questions_of_fresh_seeds_and_tuned_rates():
-    assert len(set(claims.PLAN)) == 8
-    assert set(claims.SEEDS).isdisjoint(claims.PILOT)
-    assert len(claims.SEEDS) == 10
-    for question in claims.PLAN:
-        claim = question.claim
-        module = config_file.load_module(f"configs/{claim.experiment}.py")
-        config = module.get_config(question.variant)
-        assert claim.batch_size in (None, config.batch_size)
-        rates = protocols.stated_rates(claim.experiment, question.variant)
-        assert all(0 < rates[norm] < 0.1 for norm in (claim.better, claim.baseline))
-
-
-def test_a_sum_of_metrics_is_taken_where_all_are_recorded():
-    claim = CLAIM._replace(scales=(("a", 2.0), ("b", 0.5)))
-    found = run("layer", 0, SLOW[:3], metric="a")
-    for record in found.records[1:]:
-        record["b"] = 1.0
-    assert claim.curve(found) == {200: 9 / 2 + 2, 300: 8 / 2 + 2}
-    assert claim.sign == -1
 
 
 @pytest.fixture
@@ -237,14 +196,16 @@ def test_a_rate_at_which_runs_diverge_is_not_the_best(monkeypatch):
     assert [(end.rate, end.diverged) for end in found] == [(0.01, 0), (0.1, 1)]
 
 
-def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
-    def pairs(layer, none, count=10, first=5, **fields):
-        seeds = range(first, first + count)
-        tuned = [
-            run("layer", s, layer + 0.01 * s, OWN["layer"], **fields) for s in seeds
-        ]
-        return tuned + [run("none", s, none + 0.01 * s, **fields) for s in seeds]
+def pairs(layer, none, count=10, first=5):
+    """Tuned runs of fresh seeds."""
+    found = []
+    for s in range(first, first + count):
+        found.append(run("layer", s, layer + 0.01 * s, OWN["layer"]))
+        found.append(run("none", s, none + 0.01 * s))
+    return found
 
+
+def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
     def word(found):
         return answered(found)[0][2:6]
 
@@ -254,22 +215,18 @@ def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
     assert word(pairs(SLOW, FAST))[0] == "contradicted,onproxydata"
     assert word(pairs(SLOW, SLOW))[::3] == ["open,onproxydata", "1"]
     short = pairs(FAST, SLOW, 9)
-    assert word(short) == ["open,9seeds,onproxydata", "", "9", ""]
     # The pilot is shown, and never pooled.
-    pilot = pairs(SLOW, SLOW, 5, 0)
-    assert word(short + pilot) == word(short)
-    assert answered(short + pilot)[0][6] == "100%(100to100)"
+    both = answered(short + pairs(SLOW, SLOW, 5, 0))
+    assert both[0][2:7] == ["open,9seeds,onproxydata", "", "9", "", "100%(100to100)"]
+    assert both[1][2:6] == ["open,0seeds", "", "0", ""]
     own = [r._replace(data="real") for r in pairs(FAST, SLOW)]
     assert word(own)[0] == "reproduced"
-    assert answered(own)[1][2:6] == ["open,0seeds", "", "0", ""]
-    # A seed that diverged counts against its norm.
-    lost = pairs(FAST, SLOW)
-    lost[0] = run("layer", 5, SLOW[:3], OWN["layer"], diverged=True)
-    assert word(lost)[2] == "10,1diverged"
+    with refused("give the runs on toy alone"):
+        answered(own + pairs(FAST, SLOW))
     # Where all of both norms diverged, the question is open, not unanswered.
     lost = [r._replace(files={**r.files, "diverged": True}) for r in pairs(FAST, SLOW)]
-    expected = "open,onproxydata", "noevaluationincommon", "10,20diverged", "1"
-    assert tuple(word(lost)) == expected
+    expected = ["open,onproxydata", "noevaluationincommon", "10,20diverged", "1"]
+    assert word(lost) == expected
 
 
 def test_tuned_rates_are_the_best_of_the_kept_runs():

@@ -30,12 +30,8 @@ def test_text_becomes_a_drawing(tmp_path, capsys):
     numbers = re.findall(r"[ML ](-?\d+\.\d+),", drawings[0])
     assert np.all(np.isfinite([float(number) for number in numbers]))
     assert "not among the 57 symbols, written as 'other': 7" in capsys.readouterr().err
-    for flags, message in (
-        (["--text= "], "--text is empty"),
-        (["--text=a", "--bias=-1"], "bias = -1.0: it must lie between"),
-    ):
-        with refused(message):
-            call(*flags)
+    with refused("--text is empty"):
+        call("--text= ")
 
 
 def test_bad_flags_are_one_line(tmp_path):
