@@ -19,7 +19,7 @@ from docs.hooks.equations import to_latex
 from docs.hooks.site import FUNCTIONAL
 from lnrepro import data, functional
 from lnrepro.engine.config_file import read
-from tests.runs import ROOT, environment, run
+from tests.runs import ROOT, environment, smoke_run
 from tests.test_imports import RULES
 
 DOCS = ROOT / "docs"
@@ -67,34 +67,27 @@ def test_python_blocks_run(page, tmp_path):
     for path in (DOCS / "pictures").rglob("*.csv"):
         shutil.copy(path, tmp_path)
     for words in commands(page):
-        config = words[-1]
-        if config.endswith(":smoke"):
-            name = re.search(r"configs/(\w+)\.py", config)[1]
-            workdir = tmp_path / f"runs/{name}/smoke-layer-seed0"
-            code, _, error = run(tmp_path, config, f"--workdir={workdir}")
-            assert code == 0, error
+        if words[-1].endswith(":smoke"):
+            name = re.search(r"configs/(\w+)\.py", words[-1])[1]
+            place = tmp_path / "runs" / name
+            place.mkdir(parents=True)
+            smoke_run(name, tmp_path / name).rename(place / "smoke-layer-seed0")
     # A block may continue those above it.
     execute(["-c", "\n".join(blocks(page, "python"))], tmp_path)
 
 
 @pytest.mark.slow
 def test_the_experiment_of_the_documentation_trains(tmp_path):
-    files = {}
     for block in blocks(FILES_PAGE, "python"):
         name = re.match(r"# (\w+/\w+\.py)\n", block)[1]
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(block, encoding="utf-8")
-        files[name] = block
-    assert sorted(files) == ["configs/linear.py", "experiments/linear.py"]
     # As in the repository, whose settings hold for ruff.
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "lnrepro").symlink_to(ROOT / "lnrepro")
     for arguments in (["check"], ["format", "--check"]):
-        subprocess.run(
-            [sys.executable, "-m", "ruff", *arguments, "configs", "experiments"],
-            cwd=tmp_path,
-            check=True,
-        )
+        ruff = [sys.executable, "-m", "ruff", *arguments, "configs", "experiments"]
+        subprocess.run(ruff, cwd=tmp_path, check=True)
     command, comparison = blocks(FILES_PAGE, "sh")
     command = shlex.split(command)[1:]
     # The usual folder of compiled programs would be behind the link.
@@ -110,13 +103,8 @@ def test_the_experiment_of_the_documentation_trains(tmp_path):
     assert f"valid/error {results['best valid/error']:.4g}" in shown
     execute([str(ROOT / draw[1]), "run", *draw[3:]], tmp_path)
     assert (tmp_path / "figures/valid_error.png").exists()
-    *program, config = command
-    for flags, message in (
-        ([config, "--config.norm=batch"], "config.norm = 'batch'"),
-        ([f"{config}:paper"], "there is no variant 'paper'"),
-    ):
-        with pytest.raises(AssertionError, match=message):
-            execute([*program, *flags, "--workdir=refused"], tmp_path)
+    with pytest.raises(AssertionError, match=r"config\.norm = 'batch'"):
+        execute([*command, "--config.norm=batch", "--workdir=refused"], tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["functional", "data", "engine"])
@@ -148,21 +136,6 @@ def help_of(*program):
     ).stdout
 
 
-CONFIG_FLAG = re.compile(r"--config(?:\.\S+)?=")
-
-
-def check_config(flags):
-    """Read the config of a command, with its fields."""
-    (config,) = (
-        f.removeprefix("--config=") for f in flags if f.startswith("--config=")
-    )
-    file = config.partition(":")[0]
-    if not (ROOT / file).exists():
-        assert file in PAGES[FILES_PAGE]
-        return
-    read(str(ROOT / config), [f for f in flags if f.startswith("--config.")])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if "```sh" in PAGES[page]])
 def test_commands_name_files_and_flags_that_exist(page):
@@ -174,52 +147,56 @@ def test_commands_name_files_and_flags_that_exist(page):
         while first < len(words) and not words[first].startswith("-"):
             first += 1
         program, flags = words[:first], words[first:]
-        named = [word for word in words if re.match(r"configs/\w+\.py", word)]
-        for config in named:
+        configs = [w.removeprefix("--config=") for w in words if "configs/" in w]
+        for config in configs:
             # The page on experiments has the whole file.
-            if page != FILES_PAGE or (ROOT / config).exists():
-                read(str(ROOT / config))
-        own = flags[: flags.index("--")] if "--" in flags else flags
-        if any(f.startswith("--config=") for f in own):
-            check_config(own)
-        for flag in own:
+            if (ROOT / config.partition(":")[0]).exists():
+                read(
+                    str(ROOT / config), [f for f in flags if f.startswith("--config.")]
+                )
+            else:
+                assert page == FILES_PAGE or config in PAGES[FILES_PAGE]
+        for flag in flags[: flags.index("--")] if "--" in flags else flags:
             name = flag.partition("=")[0]
-            if name == "--help" or not name.startswith("--"):
-                continue
-            if not CONFIG_FLAG.match(flag):
+            if name.startswith("--") and name.split(".")[0] not in (
+                "--config",
+                "--help",
+            ):
                 # A flag that is true or false is shown as --[no]NAME.
                 shown = rf"--(\[no\])?{name[2:]}\b"
                 assert re.search(shown, help_of(*program)), (page, words)
 
 
+README = "../README.md"
+WITH_README = PAGES | {README: (DOCS / README).read_text(encoding="utf-8")}
+
+
 def test_scripts_and_configs_that_the_pages_name_exist():
-    for page, text in PAGES.items():
+    for page, text in WITH_README.items():
         named = re.findall(r"\b(?:configs|scripts|docs)/[\w/]+\.(?:py|sh)\b", text)
         for name in set(named):
             assert (ROOT / name).exists() or page == FILES_PAGE, (page, name)
 
 
-LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)|^\[[^\]]+\]: (?!\w+:)([^#\s]+)", re.M)
-
-
+LINK = r"\]\((?!\w+:|#)([^)#\s]+)|^\[[^\]]+\]: (?!\w+:)([^#\s]+)|src=\"(?!\w+:)([^\"]+)"
 # Pages of the site, and folders that it has.
 PLACES = ("docs", "experiments", ".github", "CHANGELOG.md", "README.md")
 
 
 def test_links_lead_to_files_of_the_repository():
     found = 0
-    for page, text in PAGES.items():
+    for page, text in WITH_README.items():
         prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
-        for inline, definition in LINK.findall(prose):
-            path = (DOCS / page).parent / (inline or definition)
+        for link in map("".join, re.findall(LINK, prose, re.M)):
+            path = (DOCS / page).parent / link
             if path.parent == DOCS / "api/functional":
                 # The hook of the site makes these pages.
                 assert path.stem in FUNCTIONAL
                 continue
-            assert path.exists(), (page, inline or definition)
+            assert path.exists(), (page, link)
             # Sources and tests are not on the site: their names stand in backticks.
             place = path.resolve().relative_to(ROOT).parts
-            assert place[0] in PLACES, page
+            assert page == README or place[0] in PLACES, page
             found += 1
     assert found > 100
 
@@ -241,17 +218,11 @@ def test_every_page_is_in_the_navigation():
     assert set(PAGES) <= entries
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "../README.md", "../experiments/README.md"])
 def test_the_first_paragraph_is_short(page):
-    paragraphs = PAGES[page].split("\n\n")[1:]
-    assert re.match(r"[\w*`\[]", paragraphs[0]), page
-    assert len(paragraphs[0].split()) <= 60, page
-
-
-@pytest.mark.parametrize("page", ["README.md", "experiments/README.md"])
-def test_the_first_paragraph_of_a_folder_is_short(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert len(text.split("\n\n")[1].split()) <= 60
+    first = (DOCS / page).read_text(encoding="utf-8").split("\n\n")[1]
+    assert page.startswith("..") or re.match(r"[\w*`\[]", first)
+    assert len(first.split()) <= 60
 
 
 def test_all_pages_together_are_short():
@@ -340,18 +311,12 @@ def test_the_site_builds_without_warnings(tmp_path):
         assert text.count("<math") == count
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
     # What is searched for stands in a title, which counts most, but for those pages.
+    titles = {d["location"]: d["title"].lower() for d in index["docs"]}
+    first = [d["location"] for d in index["docs"] if d.get("boost", 1) == 1]
     for query, place in SEARCHED.items():
-        found = [d["location"] for d in index["docs"] if d.get("boost", 1) == 1]
-        titles = {d["location"]: d["title"].lower() for d in index["docs"]}
-        first = [f for f in found if all(w in titles[f] for w in query.split())]
-        assert first, query
-        assert all(location.startswith(place) for location in first), query
-    words = re.split(
-        index["config"]["separator"],
-        " ".join(doc["title"] + " " + doc["text"] for doc in index["docs"]),
-    )
-    searched = "jit a100 bf16 attention license pretrained changelog"
-    assert set(searched.split()) <= {word.lower() for word in words}
+        found = [f for f in first if all(w in titles[f] for w in query.split())]
+        assert found, query
+        assert all(location.startswith(place) for location in found), query
 
 
 @pytest.mark.slow
@@ -361,18 +326,14 @@ def test_the_site_refuses_a_link_that_leads_nowhere(tmp_path):
     shutil.copytree(DOCS, tmp_path / "docs")
     settings = "site_name: test\nplugins: []\nhooks: [docs/hooks/site.py]\nstrict: true"
     (tmp_path / "mkdocs.yml").write_text(settings, encoding="utf-8")
-
-    def build():
-        command = [sys.executable, "-m", "mkdocs", "build"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-
     (tmp_path / "docs/lost.md").write_text("A [file](../lnrepro/main.py) of ours.")
-    done = build()
+    command = [sys.executable, "-m", "mkdocs", "build"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "'lost.md' contains a link 'lnrepro/main.py'" in done.stderr
-    (tmp_path / "docs/lost.md").unlink()
-    # Without mkdocstrings, only anchors of the reference are missing.
-    assert "contains a link" not in re.sub(".*anchor.*", "", build().stderr)
+    # Without mkdocstrings, anchors of the reference are missing, and nothing else.
+    lines = re.findall(".*contains a link.*", re.sub(".*anchor.*", "", done.stderr))
+    assert len(lines) == 1
+    assert "'lost.md' contains a link 'lnrepro/main.py'" in lines[0]
 
 
 @pytest.mark.slow
@@ -417,21 +378,10 @@ def execute_notebook(name, folder):
     return notebook
 
 
-def kinds_of_outputs(notebook):
-    """Whether each cell prints, and whether it draws."""
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            yield {kind for o in cell.outputs for kind in o.get("data", {"text"})}
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebooks_show_what_they_do(name, tmp_path):
-    kept = read_notebook(name)
-    fresh = execute_notebook(name, tmp_path)
-    assert list(kinds_of_outputs(fresh)) == list(kinds_of_outputs(kept))
-    assert any(kinds_of_outputs(kept)), "run python -m tests.test_docs"
+def test_notebooks_show_what_they_do(name):
+    cells = read_notebook(name).cells
+    assert any(cell.get("outputs") for cell in cells), "run python -m tests.test_docs"
 
 
 def main():

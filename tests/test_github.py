@@ -50,8 +50,6 @@ def test_github_renders_all_of_its_markdown(page):
     "text",
     [
         '=== "linen"\n\n    code\n',
-        "::: lnrepro.linen\n",
-        "!!! note\n\n    text\n",
         "<div>\n[link](README.md)\n</div>\n",
         "## Title {: #anchor }\n",
     ],

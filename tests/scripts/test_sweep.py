@@ -18,11 +18,10 @@ import pytest
 from lnrepro.config import flat
 from lnrepro.engine import config_file
 from scripts import sweep as script
-from scripts.sweeps import child, local, on_ray, on_slurm, planned_runs
+from scripts.sweeps import local, on_ray, on_slurm, planned_runs
 from tests.hardening.processes import assert_same_run
 from tests.refused import refused
 from tests.runs import ROOT, environment
-from tests.runs import run as train
 
 SMOKE = "configs/mnist.py:smoke"
 SWEPT = [
@@ -114,19 +113,18 @@ def test_every_sweep_of_every_config_resolves_to_what_it_says(name, monkeypatch)
                 assert (found[field], type(found[field])) == (value, type(value))
 
 
-def test_print_gives_the_shells_words_and_leaves_out_finished_runs(tmp_path, capsys):
+def test_print_gives_the_shells_words_and_leaves_out_runs_that_ended(tmp_path, capsys):
     root = tmp_path / "a root"
-    done = root / "norm=none,seed=0"
-    done.mkdir(parents=True)
-    (done / "results.json").write_text("{}")
+    for norm, name in (("none", "results.json"), ("batch", "diverged.json")):
+        (root / f"norm={norm},seed=0").mkdir(parents=True)
+        (root / f"norm={norm},seed=0" / name).write_text("{}")
     flags = ["--launcher", "print", "--root", str(root), "--only", "seed=0"]
     assert script.main([SMOKE, *flags]) == 0
     out, err = capsys.readouterr()
-    assert "1 of 3 runs are finished" in err
-    words = [shlex.split(line) for line in out.splitlines()]
-    wanted = [f"--workdir={root}/norm={norm},seed=0" for norm in ("batch", "layer")]
-    assert [w[-1] for w in words] == wanted
-    assert words[0][:3] == ["python", "-m", "lnrepro.main"]
+    assert "1 of 3 runs are finished, diverged: norm=batch,seed=0" in err
+    words = shlex.split(out)
+    assert words[:3] == ["python", "-m", "lnrepro.main"]
+    assert words[-1] == f"--workdir={root}/norm=layer,seed=0"
 
 
 @pytest.mark.parametrize(
@@ -211,19 +209,30 @@ def test_failures_are_reported_with_their_last_line_and_only_they_run_again(
     assert log.index("loss is nan") < log.index("trained")
 
 
-def test_an_interrupt_lets_the_runs_save_and_starts_no_more(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGALRM, 0)]
+)
+def test_runs_save_when_they_are_stopped_and_no_more_start(tmp_path, signum, code):
+    """By Ctrl-C, and by the end of the time."""
     both = [stub(tmp_path, "first", SAVES), stub(tmp_path, "second", SAVES)]
+    before = signal.getsignal(signum)
 
-    def interrupt():
+    def stop():
         until((tmp_path / "first/ready").exists)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signum)
 
-    threading.Thread(target=interrupt).start()
-    outcomes, stopped = script.drive(local.Local(1), both)
-    assert (outcomes, stopped) == ({both[0]: "stopped"}, signal.SIGINT)
-    assert script.report(both, outcomes, stopped) == 130
+    threading.Thread(target=stop).start()
+    outcomes, stopped = script.drive(local.Local(1), both, minutes=1)
+    assert (outcomes, stopped) == ({both[0]: "stopped"}, signum)
+    assert script.report(both, outcomes, stopped) == code
     assert (tmp_path / "first/saved").exists()
     assert not (tmp_path / "second").exists()
+    assert signal.getsignal(signum) == before
+
+
+def test_the_time_has_an_end(tmp_path):
+    with script._noted_signals(0.02 / 60) as noted:
+        until(lambda: signal.SIGALRM in noted)
 
 
 def test_a_run_is_asked_to_stop_each_time_and_what_ray_kills_is_no_failure(tmp_path):
@@ -250,40 +259,21 @@ def test_a_run_is_asked_to_stop_each_time_and_what_ray_kills_is_no_failure(tmp_p
     assert task.poll() in script.STOPPED
 
 
-def test_the_end_of_the_time_stops_the_runs(tmp_path, capsys):
-    run = stub(tmp_path, "long", SAVES)
-    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM)]
-    outcomes, stopped = script.drive(local.Local(1), [run], minutes=3 / 60)
-    assert stopped == signal.SIGALRM
-    assert script.report([run], outcomes, stopped) == 0
-    assert "the same command resumes the runs" in capsys.readouterr().out
-    assert (run.workdir / "saved").exists()
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM)] == before
-
-
 @linux
-def test_a_child_dies_with_its_parent(tmp_path):
-    code = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(60)"
+def test_a_child_dies_with_its_parent_and_ignores_the_schedulers_signal(tmp_path):
+    code = "import os, signal, time; ignored = signal.getsignal(signal.SIGUSR2); "
+    code += "print(ignored is signal.SIG_IGN, os.getpid(), flush=True); time.sleep(60)"
     parent = "import pathlib, signal, time; from scripts.sweeps import child\n"
     parent += f"child.start(pathlib.Path({str(tmp_path)!r}), ['-c', {code!r}], "
     parent += "signal.SIGKILL); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT)
     run = planned_runs.PlannedRun("", tmp_path, ())
-    until(lambda: run.last_line.startswith("pid "))
+    until(lambda: run.last_line.startswith("True "))
     process = pathlib.Path("/proc", run.last_line.split()[1], "stat")
     assert process.exists()
     parent.kill()
     parent.wait()
     until(lambda: not process.exists() or " Z " in process.read_text())
-
-
-def test_a_child_ignores_the_schedulers_signal(tmp_path):
-    code = "import os, signal; "
-    code += "print(signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN, os.environ['A'])"
-    run = planned_runs.PlannedRun("", tmp_path, ("-c", code))
-    env = {"A": "4"}
-    assert child.start(tmp_path, run.command, signal.SIGINT, env).wait() == 0
-    assert run.last_line == "True 4"
 
 
 def test_a_job_of_slurm_fails_with_its_run_and_is_called_again(tmp_path, monkeypatch):
@@ -311,34 +301,19 @@ def test_a_job_of_slurm_fails_with_its_run_and_is_called_again(tmp_path, monkeyp
     assert again[0].arguments == job.arguments
 
 
-@pytest.mark.parametrize(
-    ("slots", "slot", "visible", "own"),
-    [
+def test_gpus_are_divided_by_their_names(monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setenv("PJRT_NPROC", "2")
+    for slots, slot, visible, own in (
         (None, 3, "3,5,7,9", "9"),
         (2, 1, "3,5,7,9", "5,9"),
         (8, 4, "3,5,7,9", "3"),
         # CUDA ignores the first invalid name and all names after it.
         (1, 0, "2,-1,3", "2"),
-        (1, 0, "", None),
-    ],
-)
-def test_gpus_are_divided_by_their_names(monkeypatch, slots, slot, visible, own):
-    monkeypatch.delenv("JAX_PLATFORMS")
-    monkeypatch.setenv("PJRT_NPROC", "2")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = local.Local(slots).environment(slot)
-    assert found.pop("PJRT_NPROC") == "2"
-    assert found.get("CUDA_VISIBLE_DEVICES") == own
-
-
-def test_a_run_that_diverged_is_counted_and_left_alone(tmp_path, capsys):
-    flags = [SMOKE, "--root", str(tmp_path), "--only", "seed=0", "--only", "norm=none"]
-    folder = tmp_path / "norm=none,seed=0"
-    folder.mkdir()
-    (folder / "diverged.json").write_text('{"metric": "train/loss", "step": 5}')
-    assert script.main(flags) == 0
-    line = capsys.readouterr().out
-    assert "0 of 1 runs are finished, diverged: norm=none,seed=0" in line
+    ):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        wanted = {"PJRT_NPROC": "2", "CUDA_VISIBLE_DEVICES": own}
+        assert local.Local(slots).environment(slot) == wanted
 
 
 # The real thing.
@@ -354,13 +329,11 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def undisturbed(home):
     """Two runs that nothing interrupted, by their ids."""
-    where = {}
-    for norm in ("none", "layer"):
-        where[f"norm={norm},seed=0"] = home / norm
-        flags = [f"--config={SMOKE}", f"--config.norm={norm}", *LONG]
-        code, _, err = train(home, *flags, f"--workdir={home / norm}")
-        assert code == 0, err
-    return where
+    process = sweep(home, home / "undisturbed", "--processes", "2")
+    out, _ = process.communicate(timeout=900)
+    assert process.returncode == 0, out
+    folders = (home / "undisturbed").glob("norm=*")
+    return {folder.name: folder for folder in folders}
 
 
 def sweep(home, root, *flags):
@@ -387,11 +360,8 @@ def training(root):
 
 def trainer(run):
     """The process that trains in `run`."""
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        words = path.read_bytes().split(b"\0")
-        if f"--workdir={run}".encode() in words and b"lnrepro.main" in words:
-            return int(path.parent.name)
-    raise AssertionError(f"nothing trains in {run}")
+    command = ["pgrep", "-f", f"lnrepro.main .*--workdir={run}$"]
+    return int(subprocess.check_output(command).split()[0])
 
 
 def assert_resumed_to_the_same_bits(undisturbed, root, interrupted):
