@@ -43,14 +43,8 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def jitted(function, *inputs, **arguments):
-    """Call a function under `jax.jit`. Flags, words and None are static."""
-    static = {
-        name: value
-        for name, value in arguments.items()
-        if value is None or isinstance(value, bool | str)
-    }
-    arrays = {name: arguments[name] for name in arguments.keys() - static.keys()}
-    return jax.jit(functools.partial(function, **static))(*inputs, **arrays)
+    """Call a function under `jax.jit`, which sees its named arguments as constants."""
+    return jax.jit(functools.partial(function, **arguments))(*inputs)
 
 
 class Linen:

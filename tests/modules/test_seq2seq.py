@@ -1,6 +1,5 @@
 """docs/examples/seq2seq.py: the task, the padding, both ways to decode, a training."""
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -19,12 +18,8 @@ def test_a_sum_is_written_as_in_python(a, b):
     assert "".join(map(str, answer)) == f"{a + b:04}"[::-1]
 
 
-@pytest.mark.parametrize("flax", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_padding_and_both_ways_to_decode(flax):
+def test_padding_and_both_ways_to_decode():
     model = seq2seq.make_model(SHORT)
-    if flax:
-        cells = [nn.RNN(nn.OptimizedLSTMCell(SHORT.features)) for _ in range(2)]
-        model = seq2seq.Seq2seq(*cells)
 
     @jax.jit
     def start():
