@@ -52,8 +52,8 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             found = flatten(value, f"{prefix}{name}{LEVEL}")
         if twice := found.keys() & flat.keys():
             raise ValueError(f"convert: there are two weights {listed(twice)}")
-        flat |= {name: value for name, value in found.items() if value is not None}
-    return flat
+        flat |= found
+    return {name: value for name, value in flat.items() if value is not None}
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:

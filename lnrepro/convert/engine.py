@@ -20,14 +20,10 @@ import jax
 import numpy as np
 
 from lnrepro.convert.arrays import LEVEL, flatten, listed, nest, to_numpy
-from lnrepro.convert.layout import Layout, Row
+from lnrepro.convert.layout import Layout
 from lnrepro.convert.table import layout_of
 from lnrepro.functional import Cell
 from lnrepro.functional.cells.base import check_params
-
-Arrays = dict[str, np.ndarray]
-# A row, and the signed numbers of our entries at the entries of its array.
-Pieces = list[tuple[Row, np.ndarray]]
 
 
 def load(
@@ -38,7 +34,7 @@ def load(
     prefix: str | None = None,
     suffix: str | None = None,
     gradients: bool = False,
-) -> Arrays:
+) -> dict[str, np.ndarray]:
     """Return the parameters of a cell from weights of another library.
 
     Args:
@@ -70,6 +66,7 @@ def load(
     """
     layout = layout_of(library, cell)
     flat = flatten(weights)
+    prefix = _prefix(layout, prefix)
     names = _names(layout, prefix, suffix)
     numbers = _numbers(layout, cell, _features_in(layout, cell, names, flat))
     pieces = _pieces(layout, cell, numbers)
@@ -77,9 +74,9 @@ def load(
     given = {}
     for row, positions in pieces:
         name = names[row.name]
-        if row.optional and name not in flat:
-            continue
         if name not in flat:
+            if row.optional:
+                continue
             raise ValueError(f"convert: no {name!r}; found {listed(flat)}")
         given[row.name] = a = to_numpy(name, flat[name])
         if a.shape != positions.shape:
@@ -91,7 +88,12 @@ def load(
         entries = _to_ours(pieces, given, numbers, skip="dump")
         _add_constants(layout, numbers, entries, 1)
     else:
-        _refuse_undetermined(pieces, numbers)
+        undetermined = _undetermined(pieces, numbers)
+        if undetermined:
+            raise ValueError(
+                "convert: gradients of this library do not determine those of "
+                f"{listed(undetermined)}"
+            )
         entries = _to_ours(pieces, given, numbers, skip="load")
     return {name: entries[positions] for name, positions in numbers.items()}
 
@@ -139,22 +141,21 @@ def dump(
     numbers = _numbers(layout, cell, features_in)
     check_params(type(cell).__name__, arrays, numbers)
     pieces = _pieces(layout, cell, numbers)
-    dtype = np.result_type(*arrays.values())
-    parts = [np.zeros(1, dtype), *[arrays[name].ravel() for name in numbers]]
-    entries = np.concatenate(parts, dtype=dtype)
+    # Number 0 is False, a zero of any dtype.
+    parts = [np.zeros(1, bool), *[arrays[name].ravel() for name in numbers]]
+    entries = np.concatenate(parts)
     if gradients:
         weights = _to_theirs(pieces, entries, skip="dump")
     else:
         _add_constants(layout, numbers, entries, -1)
         weights = _to_theirs(pieces, entries, skip="load")
         _refuse_lost(pieces, weights, numbers, entries)
-    names = _names(layout, prefix, suffix)
+    names = _names(layout, _prefix(layout, prefix), suffix)
     return nest({names[name]: a for name, a in weights.items()})
 
 
 def _names(layout, prefix, suffix):
     """{name of a row: the name in full}."""
-    prefix = _prefix(layout, prefix)
     suffix = layout.suffix if suffix is None else suffix
     return {row.name: f"{prefix}{row.name}{suffix}" for row in layout.rows}
 
@@ -205,8 +206,8 @@ def _numbers(layout, cell, features_in):
     return numbers
 
 
-def _pieces(layout, cell, numbers) -> Pieces:
-    """The rows that a cell has, each with the signed numbers of its entries."""
+def _pieces(layout, cell, numbers):
+    """The rows that a cell has, each with the signed numbers of our entries there."""
     pieces = []
     for row in layout.rows:
         parts = [numbers[name] for name in row.source.split() if name in numbers]
@@ -237,7 +238,6 @@ def _blocks(layout, positions):
 
 def _refuse_unknown(layout, flat, names, pieces, prefix, suffix):
     """Refuse further weights of this cell; those of other cells may stand beside it."""
-    prefix = _prefix(layout, prefix)
     known = {names[row.name] for row, _ in pieces}
     ignored = {f"{prefix}{name}" for name in layout.ignored}
     separator = layout.separator or LEVEL
@@ -264,16 +264,6 @@ def _undetermined(pieces, numbers):
         if row.only != "load":
             shown |= set(row.source.split())
     return numbers.keys() - shown
-
-
-def _refuse_undetermined(pieces, numbers):
-    """Refuse to load gradients of a library that hold only a sum of ours."""
-    undetermined = _undetermined(pieces, numbers)
-    if undetermined:
-        raise ValueError(
-            "convert: gradients of this library do not determine those of "
-            f"{listed(undetermined)}"
-        )
 
 
 def _to_ours(pieces, arrays, numbers, skip):
@@ -307,11 +297,8 @@ def _add_constants(layout, numbers, entries, sign):
 
 def _refuse_lost(pieces, weights, numbers, entries):
     """Refuse parameters that loading would not give back."""
-    undetermined = sorted(_undetermined(pieces, numbers))
-    if not undetermined:
-        return
     again = _to_ours(pieces, weights, numbers, skip="dump")
-    for name in undetermined:
+    for name in sorted(_undetermined(pieces, numbers)):
         positions = numbers[name]
         if not np.array_equal(again[positions], entries[positions]):
             raise ValueError(

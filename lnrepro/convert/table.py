@@ -8,8 +8,6 @@ A new library is a new entry. The equations of every entry stand in
 tests/convert/libraries.py.
 """
 
-from collections.abc import Callable
-
 import jax
 
 from lnrepro.convert.arrays import listed
@@ -27,13 +25,13 @@ LSTM_ORDER = "f i o g"
 GRU_ORDER = "z r n"
 
 
-def _kernels(w_x: str, w_h: str, gates: str = "", transposed: bool = False) -> tuple:
+def _kernels(w_x, w_h, gates="", transposed=False):
     """Rows of the two kernels."""
     return Row(w_x, "w_x", gates, transposed), Row(w_h, "w_h", gates, transposed)
 
 
 # torch.nn.LSTM, GRU and RNN: docs.pytorch.org/docs/stable/nn. One layer and direction.
-def _torch(gates: str, second_bias: Row, order: str = "", **options) -> Layout:
+def _torch(gates, second_bias, order="", **options):
     kernels = _kernels("weight_ih", "weight_hh", gates, transposed=True)
     return Layout(
         (*kernels, Row("bias_ih", "bias", gates), second_bias),
@@ -46,7 +44,7 @@ def _torch(gates: str, second_bias: Row, order: str = "", **options) -> Layout:
 
 # keras.layers.LSTM, GRU and SimpleRNN: keras.io/api/layers/recurrent_layers. A GRU
 # with reset_after=True has a bias [2, 3 H] of both products.
-def _keras(gates: str, order: str = "", **options) -> Layout:
+def _keras(gates, order="", **options):
     kernels = _kernels("kernel", "recurrent_kernel", gates)
     bias = Row("bias", "bias bias_recurrent", gates)
     return Layout((*kernels, bias), order, needs(**options))
@@ -54,7 +52,7 @@ def _keras(gates: str, order: str = "", **options) -> Layout:
 
 # flax.linen and flax.nnx: flax.readthedocs.io. They have a layer for each gate, or one
 # for all gates. nnx writes "if_", since "if" is a word of Python.
-def _flax_lstm(forget: str) -> Layout:
+def _flax_lstm(forget):
     rows = []
     for gate in "ifgo":
         layer = forget if gate == "f" else f"i{gate}"
@@ -63,7 +61,7 @@ def _flax_lstm(forget: str) -> Layout:
     return Layout(tuple(rows), LSTM_ORDER, needs(use_bias=True))
 
 
-def _flax_gru() -> Layout:
+def _flax_gru():
     rows = []
     for gate in ("r", "-z", "n"):
         letter = gate[-1]
@@ -77,12 +75,12 @@ def _flax_gru() -> Layout:
     return Layout(tuple(rows), GRU_ORDER, options)
 
 
-def _flax_rnn(inputs: str, recurrent: str) -> Layout:
+def _flax_rnn(inputs, recurrent):
     rows = _kernels(f"{inputs}:kernel", f"{recurrent}:kernel")
     return Layout((*rows, Row(f"{inputs}:bias", "bias")), needs=needs(use_bias=True))
 
 
-def _nnx(gates: str, biased: str, order: str, **options) -> Layout:
+def _nnx(gates, biased, order, **options):
     rows = _kernels("dense_i:kernel", "dense_h:kernel", gates)
     bias = Row(f"{biased}:bias", "bias", gates)
     return Layout((*rows, bias), order, needs(use_bias=True, **options))
@@ -122,7 +120,7 @@ HAIKU_RNN = Layout(
 
 
 # equinox.nn.LSTMCell and GRUCell: docs.kidger.site/equinox/api/nn/rnn. `vars(cell)`.
-def _equinox(gates: str, *biases: Row, order: str, **options) -> Layout:
+def _equinox(gates, *biases, order, **options):
     return Layout(
         (*_kernels("weight_ih", "weight_hh", gates, transposed=True), *biases),
         order,
@@ -168,7 +166,7 @@ THEANO_LSTM = Layout(
 )
 
 
-def _theano_gru(cell: GRUCell) -> Layout:
+def _theano_gru(cell):
     # Layer norm takes its statistics over r and z together. A kernel of z with the
     # other sign would change them, so the norm's gain and bias change sign instead.
     has_norm = not cell.site_norms["x"].is_plain
@@ -189,7 +187,7 @@ def _theano_gru(cell: GRUCell) -> Layout:
 
 # DreamerV2: github.com/danijar/dreamerv2, common/nets.py, GRUCell. The first version of
 # DreamerV3 multiplies [h; x].
-def _dreamer(kernels: str) -> Layout:
+def _dreamer(kernels):
     rows = (
         Row("kernel", kernels),
         Row("bias", "bias"),
@@ -200,13 +198,12 @@ def _dreamer(kernels: str) -> Layout:
 
 
 # DreamerV3: github.com/danijar/dreamerv3, dreamerv3/rssm.py, RSSM._core.
-def _dreamer_block_gru(cell: DreamerBlockGRUCell) -> Layout:
-    rows = [Row("hid0/kernel", "w_hidden"), Row("gru/kernel", "w_gates")]
-    layers = {"hidden": "hid0"}
-    for i in range(1 + len(cell.input_sizes)):
-        rows.append(Row(f"in{i}/kernel", f"w_{i}"))
-        layers[str(i)] = f"in{i}"
+def _dreamer_block_gru(cell):
+    rows = [Row("gru/kernel", "w_gates")]
+    inputs = range(1 + len(cell.input_sizes))
+    layers = {"hidden": "hid0"} | {i: f"in{i}" for i in inputs}
     for site, layer in layers.items():
+        rows.append(Row(f"{layer}/kernel", f"w_{site}"))
         rows.append(Row(f"{layer}/bias", f"inner_bias_{site}"))
         rows.append(Row(f"{layer}norm/scale", f"gain_{site}"))
     # In our bias all blocks of a gate stand together, in theirs all gates of a block.
@@ -228,7 +225,7 @@ _TORCH_GRU = Row("bias_hh", "bias_recurrent", "r -z n")
 _AFTER = {"reset": "after", "recurrent_bias": True}
 
 # An entry is a layout, or a function that makes it for a cell.
-TABLE: dict[tuple[str, type[Cell]], Layout | Callable[..., Layout]] = {
+TABLE = {
     ("torch", LSTMCell): _torch("i f g o", _TORCH_SUMMED, LSTM_ORDER),
     ("torch", GRUCell): _torch("r -z n", _TORCH_GRU, GRU_ORDER, **_AFTER),
     ("torch", SimpleCell): _torch("", Row("bias_hh", "bias", only="load")),
@@ -273,8 +270,6 @@ def layout_of(library: str | Layout, cell: Cell) -> Layout:
     if isinstance(library, Layout):
         layout, library = library, "this layout"
     else:
-        # Anything but a name has no entry either.
-        library = library if isinstance(library, str) else type(library).__name__
         layout = TABLE.get((library, type(cell)))
         if layout is None:
             cells = [c.__name__ for known, c in TABLE if known == library]

@@ -33,7 +33,6 @@ from tests.convert.test_layouts import line_of, same
             "norm='rms'",
         ),
         ("tensorflow", LSTMCell(H), "libraries: dreamer"),
-        ({}, LSTMCell(H), "no layout of LSTMCell in 'dict'"),
         ("torch", LSTMCell, "no layout of type in 'torch'; cells there: GRUCell"),
     ],
 )
