@@ -204,24 +204,23 @@ def block_fisher(
       [H, D + 2, H, D + 2].
     """
     kernel, bias, gain = _unpack(norm, theta, x)
-    sums, (mean, deviation) = x @ kernel, scalars(norm, kernel, x)
-    if gain is None:
-        # Eq. 12: the features of w_i and b_i are [x, 1], the same for every unit.
-        features = jnp.broadcast_to(x[:, None], (*sums.shape, x.shape[-1]))
-        features = jnp.concatenate([features, jnp.ones_like(sums)[..., None]], -1)
-        h = sums + bias
-    else:
-        z = (sums - mean) / deviation
-        # d mu_i / d w_i and d sigma_i / d w_i of the unit's own weights, as in eq. 14.
-        # [B, H, D, H]; "bidi->bid" takes the derivative by the unit's own weights.
-        jacobians = jax.jacobian(lambda w: scalars(norm, w, x))(kernel)
-        d_mean, d_deviation = (jnp.einsum("bidi->bid", j) for j in jacobians)
-        chi = x[:, None] - d_mean - z[..., None] * d_deviation
-        # The features of w_i, b_i and g_i in eq. 13 are g_i chi_i / sigma_i, 1 and z_i.
-        of_weights = (gain / deviation)[..., None] * chi
-        ones = jnp.ones_like(z)[..., None]
-        features = jnp.concatenate([of_weights, ones, z[..., None]], -1)
-        h = gain * z + bias
+    has_gain = gain is not None
+    gain = gain if has_gain else jnp.ones_like(bias)
+    mean, deviation = scalars(norm, kernel, x)
+    z = (x @ kernel - mean) / deviation
+    # d mu_i / d w_i and d sigma_i / d w_i of the unit's own weights, as in eq. 14.
+    # [B, H, D, H]; "bidi->bid" takes the derivative by the unit's own weights.
+    jacobians = jax.jacobian(lambda w: scalars(norm, w, x))(kernel)
+    d_mean, d_deviation = (jnp.einsum("bidi->bid", j) for j in jacobians)
+    chi = x[:, None] - d_mean - z[..., None] * d_deviation
+    # The features of w_i, b_i and g_i in eq. 13 are g_i chi_i / sigma_i, 1 and z_i.
+    # Without a norm they are x and 1, as in eq. 12.
+    of_weights = (gain / deviation)[..., None] * chi
+    features = [of_weights, jnp.ones_like(z)[..., None]]
+    if has_gain:
+        features.append(z[..., None])
+    features = jnp.concatenate(features, -1)
+    h = gain * z + bias
     covariance = outputs.covariance(h) / outputs.phi**2
     total = jnp.einsum(
         "bij,bip,bjq->ipjq", covariance, features, features, optimize=True
@@ -284,12 +283,10 @@ def weight_curvature(
       x: see above.
       outputs: see above.
     """
-    features = x.shape[-1]
     matrix = fisher(layer_model(norm), theta, x, outputs)
-    blocks = matrix.reshape(*theta.shape, *theta.shape)
     # The mean eigenvalue of a symmetric matrix is its trace over its size.
-    trace = jnp.einsum("ipip->", blocks[:, :features, :, :features])
-    return trace / (len(theta) * features)
+    diagonal = jnp.diagonal(matrix).reshape(theta.shape)
+    return diagonal[:, : x.shape[-1]].mean()
 
 
 def magnitude_curvature(
@@ -305,19 +302,19 @@ def magnitude_curvature(
       x: see above.
       outputs: see above.
     """
-    features, units = x.shape[-1], len(theta)
-    # One direction for each unit, which moves the magnitude of this unit only.
-    steps = jnp.zeros((units, *theta.shape), theta.dtype)
-    own = jnp.arange(units)
+    features = x.shape[-1]
+    # What a change of the magnitude of each unit moves, [H, D + 2].
+    directions = jnp.zeros_like(theta)
     if norm == "none":
         weights = theta[:, :features]
-        directions = weights / jnp.linalg.norm(weights, axis=1, keepdims=True)
-        steps = steps.at[own, own, :features].set(directions)
+        unit = weights / jnp.linalg.norm(weights, axis=1, keepdims=True)
+        directions = directions.at[:, :features].set(unit)
     else:
-        steps = steps.at[own, own, features + 1].set(1.0)
+        directions = directions.at[:, features + 1].set(1.0)
 
-    def half_curvature(step):
+    def half_curvature(change):
+        step = change[:, None] * directions
         return metric(layer_model(norm), theta, x, outputs, step)
 
     # ds^2 of eq. 8 has a factor 1/2.
-    return 2 * jax.vmap(half_curvature)(steps)
+    return 2 * jax.vmap(half_curvature)(jnp.eye(len(theta), dtype=theta.dtype))
