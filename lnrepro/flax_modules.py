@@ -2,13 +2,14 @@
 
 import functools
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Cell, Params
+from lnrepro.functional.arrays import tree_at_least_f32
+from lnrepro.functional.cells.base import Carry, Cell, Params
 from lnrepro.functional.norms import layer_norm
 from lnrepro.functional.unroll import step, unroll
 
@@ -177,6 +178,40 @@ def map_with_axes(
     for name in sharding.keys() - names:
         raise ValueError(f"sharding: no parameter {name!r}, only {sorted(names)}")
     return tree
+
+
+def first_carry(
+    module: Any, cell: Cell, params: Params, batch: Sequence[int], features_in: int
+) -> Carry:
+    """Return the carry before the first step of a module, in float32 at least.
+
+    Args:
+      module: the module, for its dtypes.
+      cell: its cell.
+      params: the parameters.
+      batch: the batch axes.
+      features_in: D.
+    """
+    dtype = module.param_dtype if module.dtype is None else module.dtype
+    x = jnp.zeros((*batch, features_in), dtype)
+    return tree_at_least_f32(cell.initial_carry(params, x))
+
+
+def refuse_other_cells(cell: Any, kind: type, package: str) -> None:
+    """Raise TypeError for what RNN cannot run.
+
+    Args:
+      cell: what RNN was given.
+      kind: the class of the cells of this package.
+      package: its name.
+    """
+    # Another `__call__` would not be run as it is written.
+    if not isinstance(cell, kind) or type(cell).__call__ is not kind.__call__:
+        raise TypeError(
+            f"RNN: the cell is a {type(cell).__name__}; it must be a cell of "
+            f"lnrepro.{package} or lnrepro.functional. For others use "
+            f"flax.{package}.RNN"
+        )
 
 
 def refuse_batch_norm(name: str, cell: Cell) -> None:

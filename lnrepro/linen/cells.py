@@ -24,13 +24,13 @@ from lnrepro.flax_modules import (
     as_drawn,
     cast,
     draw,
+    first_carry,
     map_with_axes,
     own_params,
     refuse_batch_norm,
     run_step,
     shapes_of,
 )
-from lnrepro.functional.arrays import tree_at_least_f32
 from lnrepro.functional.cells.base import Carry, Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
@@ -122,9 +122,7 @@ class CellParameters(nn.Module):
             )
         else:
             params = self._parameters(cell, features_in)
-        dtype = self.param_dtype if self.dtype is None else self.dtype
-        x = jnp.zeros((*batch, features_in), dtype)
-        return tree_at_least_f32(cell.initial_carry(params, x))
+        return first_carry(self, cell, params, batch, features_in)
 
     @nn.nowrap
     def _prepare(self, inputs, deterministic):

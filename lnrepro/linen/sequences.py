@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.flax_modules import no_cell, run_sequence
+from lnrepro.flax_modules import no_cell, refuse_other_cells, run_sequence
 from lnrepro.functional.cells.base import Carry
 from lnrepro.linen.cells import (
     CellModule,
@@ -177,13 +177,7 @@ class RNN(SequenceModule):
         cell = self.cell
         if isinstance(cell, functional.Cell):
             cell = FunctionalCell(cell, parent=None)
-        is_cell = isinstance(cell, CellModule)
-        # Another `__call__` would not be run as it is written.
-        if not is_cell or type(cell).__call__ is not CellModule.__call__:
-            raise TypeError(
-                f"RNN: the cell is a {type(cell).__name__}; it must be a cell of "
-                "lnrepro.linen or lnrepro.functional. For others use flax.linen.RNN"
-            )
+        refuse_other_cells(cell, CellModule, "linen")
         # A module is a frozen dataclass, whose fields are set by object.__setattr__.
         object.__setattr__(self, "cell", cell)
         super().__post_init__()

@@ -24,12 +24,12 @@ from lnrepro.flax_modules import (
     as_drawn,
     cast,
     draw,
+    first_carry,
     map_with_axes,
     own_params,
     refuse_batch_norm,
     run_step,
 )
-from lnrepro.functional.arrays import tree_at_least_f32
 from lnrepro.functional.cells.base import Carry, Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
@@ -96,9 +96,8 @@ class CellParameters(nnx.Module):
           LSTM.
         """
         del rngs
-        dtype = self.param_dtype if self.dtype is None else self.dtype
-        x = jnp.zeros((*input_shape[:-1], self.in_features), dtype)
-        return tree_at_least_f32(self.functional_cell.initial_carry(self.parameters, x))
+        cell, batch = self.functional_cell, input_shape[:-1]
+        return first_carry(self, cell, self.parameters, batch, self.in_features)
 
     @property
     def parameters(self) -> Any:

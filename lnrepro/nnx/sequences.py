@@ -12,7 +12,7 @@ import jax
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.flax_modules import no_cell, run_sequence
+from lnrepro.flax_modules import no_cell, refuse_other_cells, run_sequence
 from lnrepro.functional.cells.base import Carry
 from lnrepro.nnx.cells import (
     CellModule,
@@ -188,13 +188,7 @@ class RNN(SequenceModule):
                     "rngs=nnx.Rngs(...) for its parameters"
                 )
             cell = FunctionalCell(cell, in_features, rngs=rngs)
-        is_cell = isinstance(cell, CellModule)
-        # Another `__call__` would not be run as it is written.
-        if not is_cell or type(cell).__call__ is not CellModule.__call__:
-            raise TypeError(
-                f"RNN: the cell is a {type(cell).__name__}; it must be a cell of "
-                "lnrepro.nnx or lnrepro.functional. For others use flax.nnx.RNN"
-            )
+        refuse_other_cells(cell, CellModule, "nnx")
         # nnx.data lets a module take the place of a functional cell.
         self.cell = nnx.data(cell)
 
