@@ -31,7 +31,6 @@ Shape letters: N environments, T steps of a rollout, D observations, A actions.
 """
 
 import argparse
-import csv
 import dataclasses
 import functools
 from typing import Any, NamedTuple
@@ -39,6 +38,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from lnrepro.linen import RNN, GRUCell
@@ -113,7 +113,7 @@ def observe(maze: Maze) -> jax.Array:
     return jnp.stack([sign, at_junction, 1]).astype(jnp.float32)
 
 
-def move(maze: Maze, action: jax.Array, key: jax.Array) -> tuple:
+def move(maze: Maze, action: jax.Array, key: jax.Array):
     """Act.
 
     Returns:
@@ -160,7 +160,7 @@ class Policy(nn.Module):
         )
         self.value = nn.Dense(1)
 
-    def __call__(self, carry: Any, x: jax.Array, resets: jax.Array) -> tuple:
+    def __call__(self, carry, x: jax.Array, resets: jax.Array):
         """Run over a sequence; acting is a sequence of one step.
 
         Args:
@@ -180,7 +180,7 @@ class Policy(nn.Module):
             )
         return carry, self.logits(x), self.value(x)[..., 0]
 
-    def first_carry(self, rows: int) -> Any:
+    def first_carry(self, rows: int):
         """Return the carry of N = rows new episodes."""
         if self.recurrent is None:
             return None
@@ -223,7 +223,7 @@ def log_probability(logits: jax.Array, actions: jax.Array) -> jax.Array:
     return jnp.take_along_axis(log_p, actions[..., None], -1)[..., 0]
 
 
-def act(policy: Policy, params: Any, acting: Acting, steps: int, key: jax.Array):
+def act(policy: Policy, params, acting: Acting, steps: int, key: jax.Array):
     """Act for T = steps.
 
     Returns:
@@ -269,7 +269,20 @@ def advantages(rollout: Rollout, last_value: jax.Array, settings: Settings):
     return found.T
 
 
-def loss(params: Any, policy: Policy, batch: tuple, settings: Settings) -> jax.Array:
+def replay(params, policy: Policy, rollout: Rollout):
+    """See a rollout again.
+
+    Returns:
+      (ratio of the new and the old probability of each action, logits, values).
+    """
+    _, logits, values = policy.apply(
+        params, rollout.carry, rollout.observations, rollout.resets
+    )
+    new = log_probability(logits, rollout.actions)
+    return jnp.exp(new - rollout.log_probabilities), logits, values
+
+
+def loss(params, policy: Policy, batch, settings: Settings) -> jax.Array:
     """Return PPO's loss of some environments.
 
     Args:
@@ -279,11 +292,7 @@ def loss(params: Any, policy: Policy, batch: tuple, settings: Settings) -> jax.A
       settings: the weights.
     """
     rollout, advantage, returns = batch
-    _, logits, values = policy.apply(
-        params, rollout.carry, rollout.observations, rollout.resets
-    )
-    new = log_probability(logits, rollout.actions)
-    ratio = jnp.exp(new - rollout.log_probabilities)
+    ratio, logits, values = replay(params, policy, rollout)
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
     gain = jnp.minimum(ratio * advantage, clipped * advantage).mean()
@@ -292,13 +301,10 @@ def loss(params: Any, policy: Policy, batch: tuple, settings: Settings) -> jax.A
     return settings.value * value_loss - gain - settings.entropy * entropy
 
 
-def replay_error(params: Any, policy: Policy, rollout: Rollout) -> jax.Array:
+def replay_error(params, policy: Policy, rollout: Rollout) -> jax.Array:
     """Return the largest |ratio - 1| of unchanged parameters; rounding alone."""
-    _, logits, _ = policy.apply(
-        params, rollout.carry, rollout.observations, rollout.resets
-    )
-    new = log_probability(logits, rollout.actions)
-    return jnp.abs(jnp.exp(new - rollout.log_probabilities) - 1).max()
+    ratio, _, _ = replay(params, policy, rollout)
+    return jnp.abs(ratio - 1).max()
 
 
 class Progress(NamedTuple):
@@ -380,7 +386,7 @@ def update(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
-def train(settings: Settings, key: jax.Array, report: Any = None) -> Progress:
+def train(settings: Settings, key: jax.Array, report=None) -> Progress:
     """Train a policy.
 
     Args:
@@ -413,14 +419,12 @@ def main() -> None:
     parser.add_argument("--memory", choices=("gru", "none"), default="gru")
     parser.add_argument("--norm", choices=("none", "layer", "rms"), default="layer")
     parser.add_argument("--learning_rate", type=float, default=Settings.learning_rate)
-    parser.add_argument("--updates", type=int, default=Settings.updates)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", help="CSV file for the learning curve")
     args = parser.parse_args()
     settings = Settings(
         memory=args.memory == "gru",
         norm=args.norm,
-        updates=args.updates,
         learning_rate=args.learning_rate,
     )
 
@@ -433,12 +437,16 @@ def main() -> None:
     assert worst <= REPLAY_TOLERANCE, f"the loss saw another policy: {worst}"
     print(f"return of the last update {progress.score[-1]:.3f}; replay {worst:.1e}")
     if args.out:
-        with open(args.out, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["environment steps", "return"])
-            per_update = settings.environments * settings.steps
-            for number, score in enumerate(progress.score, 1):
-                writer.writerow([number * per_update, f"{score:.4f}"])
+        per_update = settings.environments * settings.steps
+        steps = per_update * np.arange(1, settings.updates + 1)
+        np.savetxt(
+            args.out,
+            np.stack([steps, progress.score], axis=1),
+            fmt=("%d", "%.4f"),
+            delimiter=",",
+            header="environment steps,return",
+            comments="",
+        )
 
 
 if __name__ == "__main__":

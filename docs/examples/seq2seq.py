@@ -115,7 +115,7 @@ class Seq2seq(nn.Module):
         """Define the last layer."""
         self.logits = nn.Dense(10)
 
-    def encode(self, source: jax.Array, lengths: jax.Array) -> Any:
+    def encode(self, source: jax.Array, lengths: jax.Array):
         """Return the carry after the last character of each row."""
         x = jax.nn.one_hot(source, CHARACTERS)
         return self.encoder(x, seq_lengths=lengths, return_carry=True)[0]
@@ -147,7 +147,7 @@ def make_model(settings: Settings) -> Seq2seq:
     return Seq2seq(RNN(cell), RNN(cell))
 
 
-def loss(params: Any, model: Seq2seq, sums: Sums) -> jax.Array:
+def loss(params, model: Seq2seq, sums: Sums) -> jax.Array:
     """Return the mean cross-entropy of a digit."""
     logits = model.apply(params, sums)
     return optax.softmax_cross_entropy_with_integer_labels(logits, sums.answer).mean()
@@ -185,7 +185,7 @@ def update(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
-def train(settings: Settings, key: jax.Array, report: Any = None) -> tuple:
+def train(settings: Settings, key: jax.Array, report=None):
     """Train a model.
 
     Args:

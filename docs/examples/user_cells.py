@@ -23,6 +23,13 @@ glorot = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
 
 
+def prepared(params, *names):
+    """Separate the weights, which `dot` multiplies by, from the rest."""
+    weights = {name: params[name] for name in names}
+    rest = {name: params[name] for name in params.keys() - weights.keys()}
+    return functional.Prepared(weights, rest)
+
+
 @dataclasses.dataclass(frozen=True)
 class ProjectedLSTMCell(functional.Cell):
     """LSTM with layer norm whose state is projected to fewer units; carry (c, h).
@@ -65,9 +72,7 @@ class ProjectedLSTMCell(functional.Cell):
 
     def prepare(self, params):
         """Separate the weights, which `dot` multiplies by, from the rest."""
-        weights = {name: params[name] for name in ("w_x", "w_h", "w_p")}
-        rest = {name: params[name] for name in params.keys() - weights.keys()}
-        return functional.Prepared(weights, rest)
+        return prepared(params, "w_x", "w_h", "w_p")
 
     def step(self, dot, params, carry, x, context):
         """Take one step."""
@@ -126,9 +131,7 @@ class AttentionCell(functional.Cell):
 
     def prepare(self, params):
         """Separate the weights, which `dot` multiplies by, from the rest."""
-        weights = {name: params[name] for name in ("w_x", "w_h", "w_q", "w_r")}
-        rest = {name: params[name] for name in params.keys() - weights.keys()}
-        return functional.Prepared(weights, rest)
+        return prepared(params, "w_x", "w_h", "w_q", "w_r")
 
     def step(self, dot, params, carry, x, context):
         """Take one step; the products of W_q and W_r depend on the one of W_h."""
