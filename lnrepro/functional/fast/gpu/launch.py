@@ -44,6 +44,7 @@ class Loop:
         rows have the loop of XLA. None takes the usual one of any number of rows.
       row_axes: for each argument the axis of the batch, or None where it has none.
       is_read: for each argument, whether the kernel reads it.
+      result_axes: for each result the axis of the batch, behind that of the groups.
     """
 
     def __init__(
@@ -66,6 +67,8 @@ class Loop:
         read = {a.number for a in self.program.arguments}
         self.row_axes = [axes.get(i) for i in range(len(names))]
         self.is_read = [i in read for i in range(len(names))]
+        numbers = range(len(self.program.types))
+        self.result_axes = [1 + (i >= self.program.once) for i in numbers]
         self.rows = math.prod(self.program.batch)
         layout.check(self.program, self.rows, self.layout)
         # Equal loops are one program of XLA, also where each is traced anew.
@@ -110,14 +113,11 @@ class Loop:
             a if axis is None else _split_axis(a, axis + is_own, count)
             for a, axis, is_own in zip(arguments, self.row_axes, own, strict=True)
         ]
-        places = [axis - 1 for axis, _ in self.results(rows)]
+        places = [axis - 1 for axis in self.result_axes]
         one = jax.vmap(self._in_xla, self.row_axes, places, axis_size=count)
         of_groups = [0 if is_own else None for is_own in own]
         results = jax.vmap(one, of_groups, axis_size=groups)(*folded)
-        return [
-            _join_axis(a, axis)
-            for a, (axis, _) in zip(results, self.results(rows), strict=True)
-        ]
+        return list(map(_join_axis, results, self.result_axes))
 
     def _in_xla(self, *arguments):
         parts, values = self.parts, list(arguments)
@@ -134,17 +134,8 @@ class Loop:
             self.reverse,
         )
         results = [*(last[i] for i in self.program.carries), *made]
-        return [
-            a.reshape(type.shape[1:])
-            for a, (_, type) in zip(results, self.results(self.rows), strict=True)
-        ]
-
-    def results(
-        self, rows: int, groups: int = 1
-    ) -> list[tuple[int, jax.ShapeDtypeStruct]]:
-        """Return the axis of the batch, and shape and dtype, of each result."""
-        types = self.kernel(rows, groups).results
-        return [(1 + (i >= self.program.once), a) for i, a in enumerate(types)]
+        types = self.kernel(self.rows).results
+        return [a.reshape(b.shape[1:]) for a, b in zip(results, types, strict=True)]
 
 
 def _split_axis(a, axis, groups):
@@ -183,7 +174,7 @@ def run(loop: Loop, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     results = recurrence_p.bind(*arguments, loop=loop, rows=rows, groups=1, own=own)
     return [
         a.reshape(*a.shape[1:axis], *batch, *a.shape[axis + 1 :])
-        for a, (axis, _) in zip(results, loop.results(rows), strict=True)
+        for a, axis in zip(results, loop.result_axes, strict=True)
     ]
 
 
@@ -191,13 +182,10 @@ def run(loop: Loop, arguments: Sequence[jax.Array]) -> list[jax.Array]:
 def _types(*arguments, loop, rows, groups, own):
     # Inside shard_map, a result varies over the axes of the arguments, on their mesh.
     like = functools.partial(arguments[0].update, weak_type=False)
-    mesh = arguments[0].sharding.mesh
-    types = [a for _, a in loop.results(rows, groups)]
+    mesh, types = arguments[0].sharding.mesh, loop.kernel(rows, groups).results
     places = [NamedSharding(mesh, P(*[None] * len(a.shape))) for a in types]
-    return [
-        like(shape=a.shape, dtype=a.dtype, sharding=place)
-        for a, place in zip(types, places, strict=True)
-    ]
+    pairs = zip(types, places, strict=True)
+    return [like(shape=a.shape, dtype=a.dtype, sharding=place) for a, place in pairs]
 
 
 @functools.cache
@@ -220,9 +208,9 @@ def _batch(arguments, axes, *, loop, rows, groups, own):
     def group(a, axis, is_own):
         if axis is None and not is_own:
             return a
-        a = a[None] if axis is None else jnp.moveaxis(a, axis, 0)
-        a = a if is_own else a[:, None]
-        a = jnp.broadcast_to(a, (size, groups, *a.shape[2:]))
+        a = batching.bdim_at_front(a, axis, size)
+        if not is_own:
+            a = jnp.broadcast_to(a[:, None], (size, groups, *a.shape[1:]))
         return _join_axis(a, 0)
 
     def fold(a, axis, row, is_read, is_own):
@@ -230,9 +218,8 @@ def _batch(arguments, axes, *, loop, rows, groups, own):
             return a if axis is None else jax.lax.index_in_dim(a, 0, axis, False)
         if row is None:
             return a
-        if axis is None:
-            a, axis = jnp.broadcast_to(a, (size, *a.shape)), 0
-        return _join_axis(jnp.moveaxis(a, axis, row + is_own), row + is_own)
+        a = batching.bdim_at_front(a, axis, size)
+        return _join_axis(jnp.moveaxis(a, 0, row + is_own), row + is_own)
 
     if any(
         axis is not None and row is None and is_read
@@ -242,11 +229,11 @@ def _batch(arguments, axes, *, loop, rows, groups, own):
         own = tuple(axis is not None or is_own for _, axis, _, _, is_own in described)
         arguments = [group(a, axis, is_own) for a, axis, _, _, is_own in described]
         groups *= size
-        places = [0] * len(loop.results(rows))
+        places = [0] * len(loop.result_axes)
     else:
         arguments = [fold(*one) for one in described]
         rows *= size
-        places = [axis for axis, _ in loop.results(rows)]
+        places = loop.result_axes
     results = recurrence_p.bind(
         *arguments, loop=loop, rows=rows, groups=groups, own=own
     )
@@ -313,7 +300,7 @@ def _on_devices(loop, rows, groups, own, *arguments):
         arguments,
         axes,
         kernel.results,
-        [axis for axis, _ in loop.results(rows)],
+        loop.result_axes,
         name=nvrtc.ptx(kernel.source, kernel.architecture),
     )
 

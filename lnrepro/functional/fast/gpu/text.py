@@ -69,7 +69,6 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
     parameters.append("const int* __restrict__ sizes")
     for i, a in enumerate(program.types):
         parameters.append(f"{TYPES[a.dtype]}* __restrict__ y{i}")
-    exchanges = [exchange for r in program.rounds for exchange in r.sums]
     products, start, expected = [], [], []
     pairs = zip(program.products, fits, strict=True)
     for i, ((weight, is_transposed, _), fit) in enumerate(pairs):
@@ -115,7 +114,7 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
     }
     return _KERNEL.format(
         constants=", ".join(f"{name} = {n}" for name, n in constants.items()),
-        exchanges=len(exchanges),
+        exchanges=sum(len(r.sums) for r in program.rounds),
         members=" ".join([*(f"P{i} p{i};" for i in range(len(products))), *totals]),
         parameters=", ".join(parameters),
         **{name: "\n    ".join(lines) for name, lines in sections.items()},
