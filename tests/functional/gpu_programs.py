@@ -10,21 +10,21 @@ process needs the compilers that scripts/accelerators.sh installs.
 """
 
 import ctypes
-import hashlib
 import json
 import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 import threading
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, stack, unroll
+from lnrepro.functional.fast import kept
 from lnrepro.functional.fast.gpu import kernel as layout
 from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.kernels import NoKernel
@@ -38,14 +38,14 @@ FOLDER = pathlib.Path(tempfile.gettempdir()) / f"lnrepro-gpu-kernels-{os.getuid(
 
 def library(kernel) -> pathlib.Path:
     """Compile a kernel for this CPU, unless that was done before."""
-    texts = [kernel.source.encode()]
-    texts += [path.read_bytes() for path in (*HERE.iterdir(), SOURCE / "parts.cuh")]
-    name = FOLDER / hashlib.sha256(b"".join(texts)).hexdigest()[:24]
+    sources = [*HERE.iterdir(), SOURCE / "parts.cuh"]
+    texts = [kernel.source, *(path.read_text() for path in sources)]
+    name = FOLDER / kept.digest(*texts)
     result = name.with_suffix(".so")
     if not result.exists():
         FOLDER.mkdir(exist_ok=True)
         text = name.with_suffix(".cu")
-        text.write_text(kernel.source + _call(kernel.source))
+        text.write_text(kernel.source)
         command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w"]
         # The first folder has the device.cuh of a CPU.
         command += [f"-I{HERE}", f"-I{SOURCE}", f'-DSOURCE="{text}"']
@@ -53,18 +53,6 @@ def library(kernel) -> pathlib.Path:
         subprocess.run([*command, HERE / "host.cpp", "-o", half], check=True)
         half.replace(result)
     return result
-
-
-def _call(source):
-    """A macro that calls a kernel with the pointers of gpu_cpu/host.cpp."""
-    parameters = re.search(r"KERNEL recurrence\((.*?)\) {", source, re.S)[1].split(",")
-    numbers, arguments = {"inputs": 0, "outputs": 0}, []
-    for parameter in parameters:
-        array = "inputs" if "const" in parameter else "outputs"
-        type = parameter.partition("*")[0].strip()
-        arguments.append(f"({type}*){array}[{numbers[array]}]")
-        numbers[array] += 1
-    return f"#define CALL recurrence({', '.join(arguments)})\n"
 
 
 def run_on_cpu(seed: int, seen: list | None = None):
@@ -82,14 +70,11 @@ def run_on_cpu(seed: int, seen: list | None = None):
         clusters = kernel.clusters
 
         def run(*arrays):
-            arrays = [np.ascontiguousarray(a) for a in arrays]
             results = [_unwritten(a) for a in kernel.results]
-            pointers = [
-                (ctypes.c_void_p * len(group))(*(a.ctypes.data for a in group))
-                for group in (arrays, results)
-            ]
+            arrays = [*map(np.ascontiguousarray, arrays), *results]
+            pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
             with LOCK:
-                failed = function(*pointers, seed, clusters)
+                failed = function(pointers, seed, clusters)
             assert not failed, "the threads wait for each other"
             return results
 
@@ -161,27 +146,25 @@ def usage_of(name: str, gpu: str, device: layout.Device) -> dict:
 
     ptxas = pathlib.Path(nvidia.cuda_nvcc.__path__[0]) / "bin" / "ptxas"
     function, shapes = training_step(name, "on")
-    kernels, run = [], launch.call
+    kernels, said, run = [], "", launch.call
 
     def call(kernel, arguments):
         kernels.append(kernel)
         return run(kernel, arguments)
 
-    at_hand, text = layout.device, ""
-    launch.call, layout.device = call, lambda: device
-    jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",))
-    launch.call, layout.device = run, at_hand
+    at_hand = mock.patch.object(layout, "device", return_value=device)
+    with at_hand, mock.patch.object(launch, "call", call):
+        jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",))
     for kernel in kernels:
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
             file.write(nvrtc.ptx(kernel.source, kernel.architecture))
             file.flush()
             command = [ptxas, "-v", f"-arch={gpu}", file.name, "-o", "/dev/null"]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-        text += done.stderr
+        said += done.stderr
     return {
-        "registers": max(map(int, re.findall(r"Used (\d+) registers", text))),
-        "spilled": max(map(int, re.findall(r"(\d+) bytes spill stores", text))),
-        "architecture": kernels[0].architecture,
+        "registers": max(map(int, re.findall(r"Used (\d+) registers", said))),
+        "spilled": max(map(int, re.findall(r"(\d+) bytes spill stores", said))),
         "on_chip": min(kernel.on_chip for kernel in kernels),
         "behind_l2": max(kernel.behind_l2 for kernel in kernels),
     }
@@ -198,22 +181,6 @@ def compiled_step(name: str, kernels: str) -> dict:
         "kernels": compiled.as_text().count("__gpu$xla.gpu.ptx"),
         "temporary": compiled.memory_analysis().temp_size_in_bytes,
     }
-
-
-def compile_in_a_process() -> dict | None:
-    """Return what `main` prints, or None without the compilers."""
-    try:
-        from scripts.benches.accelerators import environment
-    except ImportError:
-        return None
-    if not (environment.folder() / "nvidia" / "cuda_nvrtc").is_dir():
-        return None
-    command = [sys.executable, "-m", "tests.functional.gpu_programs"]
-    done = subprocess.run(
-        command, env=environment.variables(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:

@@ -33,20 +33,26 @@ def run_kernels(monkeypatch, seed: int = 0) -> list:
     return called
 
 
-def device(kind: str = "made up") -> types.SimpleNamespace:
-    """Return an H100, as far as it is asked."""
+def device(kind: str = "made up", capability: str = "9.0") -> types.SimpleNamespace:
+    """Return a GPU as large as an H100, as far as it is asked."""
     return types.SimpleNamespace(
         device_kind=kind,
         platform="gpu",
-        compute_capability="9.0",
+        compute_capability=capability,
         core_count=132,
+        local_hardware_id=0,
         client=types.SimpleNamespace(platform_version="1"),
     )
+
+
+def have(monkeypatch, *devices) -> None:
+    """Let this process have some GPUs."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
 
 
 def pretend(monkeypatch, folder) -> None:
     """Let this process have an H100, whose records lie in a folder."""
     trace_kernels(monkeypatch)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: [device()])
+    have(monkeypatch, device())
     monkeypatch.setattr(kept, "folder", lambda: folder)

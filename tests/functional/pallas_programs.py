@@ -7,7 +7,6 @@ scripts/accelerators.sh installs.
 """
 
 import json
-import subprocess
 import sys
 
 import jax
@@ -133,26 +132,6 @@ def programs(kind: str):
         in_bfloat16 = of_cell(cells(FULL_UNITS)[name], FULL_ROWS, jnp.bfloat16)
         yield f"{name} in bfloat16", *in_bfloat16
     yield "glimpse", *of_glimpse(ROWS)
-
-
-def compile_in_a_process(kind: str) -> list | None:
-    """Return the programs that do not compile, or None without the compilers.
-
-    Args:
-      kind: a key of TOPOLOGIES.
-    """
-    try:
-        from scripts.benches.accelerators import environment
-    except ImportError:
-        return None
-    if not environment.folder().is_dir():
-        return None
-    command = [sys.executable, "-m", "tests.functional.pallas_programs", kind]
-    done = subprocess.run(
-        command, env=environment.variables(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(kind: str) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import types
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -40,8 +41,14 @@ from lnrepro.functional.fast.gpu import driver, fit, launch, nvrtc, text
 from lnrepro.functional.fast.gpu import kernel as layout
 from lnrepro.functional.fast.kernels import Way, watched
 from lnrepro.functional.fast.tuning import answering, kernel_where_it_can
-from tests.functional import gpu_programs, made_up_gpu
-from tests.functional.programs import drawn, gradients_and_result, same, shapes_of
+from tests.functional import compilers, gpu_programs, made_up_gpu
+from tests.functional.programs import (
+    drawn,
+    gradients_and_result,
+    relative_error,
+    same,
+    shapes_of,
+)
 from tests.refused import refused
 
 KERNEL = ScanOptions(kernels="on", platform="gpu")
@@ -187,20 +194,15 @@ def test_a_wait_has_an_end(on_cpu, change):
 
 
 def test_gradients_of_gains_are_added_up_in_the_kernel(hopper, monkeypatch):
-    loops, run = [], launch.run
-
-    def seen(loop, arguments):
-        loops.append(loop)
-        return run(loop, arguments)
-
-    monkeypatch.setattr(launch, "run", seen)
+    run = mock.Mock(wraps=launch.run)
+    monkeypatch.setattr(launch, "run", run)
 
     def shapes():
         """Of a row of what the backward pass adds up, and of what it stacks."""
         jax.clear_caches()
         step = functools.partial(gradients_and_result, LSTM, options=KERNEL)
         jax.eval_shape(step, *problem(LSTM))
-        program = loops[-1].program
+        program = run.call_args.args[0].program
         found = [type.shape for type in program.types]
         added, stacked = found[len(program.carry) : program.once], found[program.once :]
         return sorted(added), sorted(stacked)
@@ -221,24 +223,17 @@ def test_bfloat16_is_as_exact_as_in_the_scan(on_cpu):
     for seed in range(4):
         arguments = problem(LSTM, dtype=jnp.bfloat16, seed=seed)
         wide = jax.tree.map(lambda a: a.astype(np.float32), arguments)
-        exact = jax.tree.leaves(gradients_and_result(LSTM, *wide, options=SCAN))
+        exact = gradients_and_result(LSTM, *wide, options=SCAN)
         results = [
             gradients_and_result(LSTM, *arguments, options=options)
             for options in (KERNEL, SCAN)
         ]
         dtypes = [jax.tree.map(lambda a: a.dtype, found) for found in results]
         assert dtypes[0] == dtypes[1]
-        errors.append([distance(jax.tree.leaves(r), exact) for r in results])
+        errors.append([relative_error(found, exact) for found in results])
     of_kernel, of_scan = np.mean(errors, 0)
     # They round differently, and neither is better.
     assert 0.005 < of_kernel < 1.04 * of_scan
-
-
-def distance(found, exact):
-    """The root mean square of errors, over that of the numbers."""
-    pairs = list(zip(found, exact, strict=True))
-    size = sum(np.sum(b**2) for _, b in pairs)
-    return np.sqrt(sum(np.sum((np.float32(a) - b) ** 2) for a, b in pairs) / size)
 
 
 @pytest.mark.slow
@@ -446,25 +441,21 @@ def test_float64_is_named(hopper, x64):
         text_of(LSTM, dtype=jnp.float64)
 
 
-# (compute capability, multiprocessors, CUDA of the driver, whether there is NVRTC)
+# (compute capability, CUDA of the driver, NVRTC)
 MACHINES = {
-    "this GPU has compute capability 7.5": ("7.5", 40, 12080, True),
-    "this GPU has compute capability 13.0": ("13.0", 170, 12080, True),
-    "the driver is one of CUDA 12.00": ("9.0", 132, 12000, True),
-    "NVRTC is not installed": ("9.0", 132, 12080, False),
+    "this GPU has compute capability 7.5": ("7.5", 12080, "there"),
+    "this GPU has compute capability 13.0": ("13.0", 12080, "there"),
+    "the driver is one of CUDA 12.00": ("9.0", 12000, "there"),
+    "NVRTC is not installed": ("9.0", 12080, None),
 }
 
 
 @pytest.mark.parametrize("words", MACHINES)
 def test_a_machine_without_a_kernel_is_named(words, monkeypatch):
-    capability, cores, cuda, has_nvrtc = MACHINES[words]
-    device = types.SimpleNamespace(
-        device_kind="this GPU", compute_capability=capability, core_count=cores
-    )
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    capability, cuda, library = MACHINES[words]
+    made_up_gpu.have(monkeypatch, made_up_gpu.device("this GPU", capability))
     monkeypatch.setattr(driver, "version", lambda: cuda)
-    monkeypatch.setattr(nvrtc, "library", lambda: object() if has_nvrtc else None)
+    monkeypatch.setattr(nvrtc, "library", lambda: library)
     with refused(words, error=ValueError):
         text_of(LSTM)
     assert words in runs_as(LSTM, D, steps=T, rows=B, platform="gpu")
@@ -492,9 +483,7 @@ class Driver:
 @pytest.fixture
 def ask(monkeypatch):
     """Ask a driver how many clusters of 8 blocks an H200 holds."""
-    device = types.SimpleNamespace(core_count=132, local_hardware_id=0)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    made_up_gpu.have(monkeypatch, made_up_gpu.device())
 
     def start(library):
         monkeypatch.setattr(driver, "library", lambda: library)
@@ -709,9 +698,7 @@ ON_CHIP = {
 @pytest.mark.nightly
 def test_kernels_compile():
     """Without spilled registers at the sizes of draw, and with few at others."""
-    found = gpu_programs.compile_in_a_process()
-    if found is None:
-        pytest.skip("the compilers are not installed: run scripts/accelerators.sh")
+    found = compilers.answer("gpu_programs")
     for name, usage in found["kernels"].items():
         assert usage["registers"] <= 255, name
         allowed = gpu_programs.SPILLED.get(name.partition(",")[0], 0)

@@ -92,13 +92,12 @@ def test_what_was_measured_is_what_runs(gpu, capsys, monkeypatch):
         return functional.scan(step, {}, params, jnp.zeros(1), x[None]).carry
 
     assert not has_kernel(outer, params, x)
-    for name, found in {
-        "process_count": 2,
-        "local_devices": [made_up_gpu.device(), made_up_gpu.device("another")],
-    }.items():
-        with monkeypatch.context() as patch:
-            patch.setattr(jax, name, lambda found=found: found)
-            assert not has_kernel(loss, params, x)
+    with monkeypatch.context() as patch:
+        made_up_gpu.have(patch, made_up_gpu.device(), made_up_gpu.device("another"))
+        assert not has_kernel(loss, params, x)
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "process_count", lambda: 2)
+        assert not has_kernel(loss, params, x)
     assert has_kernel(loss, params, x)
     assert functional.measured_kernels(forget=True) == [record]
     assert not has_kernel(loss, params, x)

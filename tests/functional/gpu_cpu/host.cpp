@@ -1,11 +1,22 @@
 // Runs a generated kernel on a CPU, cluster by cluster: g++ -DSOURCE='"kernel.cu"'.
+#include <utility>
+
 #include SOURCE
 
-static const void** inputs;
-static void** outputs;
+static void** arrays;  // What the kernel reads, and then what it writes.
+
+template <class... P, std::size_t... I>
+static void call(void (*kernel)(P...), std::index_sequence<I...>) {
+  kernel((P)arrays[I]...);
+}
+
+template <class... P>
+static void call(void (*kernel)(P...)) {
+  call(kernel, std::index_sequence_for<P...>());
+}
 
 static void entry() {
-  CALL;
+  call(recurrence);
   W.fibers[W.now].done = true;
   _longjmp(W.scheduler, 1);
 }
@@ -22,9 +33,8 @@ static void resume(int i) {
 // seed: 0 runs threads in their order, and messages arrive at once. Any other finds races:
 // warps and blocks run at other speeds, and messages arrive late and out of order.
 // Returns 1 if the threads wait for each other.
-extern "C" int run(const void** in, void** out, int seed, int clusters) {
-  inputs = in;
-  outputs = out;
+extern "C" int run(void** all, int seed, int clusters) {
+  arrays = all;
   std::mt19937 random(seed);
   W.is_late = seed;
   constexpr int N = THREADS * C;
