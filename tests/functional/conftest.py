@@ -31,7 +31,7 @@ CANNOT = {
     "test_steps_have_the_bits_of_the_scan": ROUNDED,
 }
 # The row of test_capability that `scripts/test --all` runs in every form, and the
-# column of it that runs by default, and with a kernel where slow tests run.
+# column of it that runs with a kernel then.
 ROW, COLUMN = "LSTM, layer", "resets"
 
 _last_form = ["cpu"]
@@ -75,14 +75,12 @@ def pytest_collection_modifyitems(items):
         name = _form_of(item)
         if name == "cpu":
             continue
+        # One row of the capabilities runs with `--all` too.
         params = item.callspec.params
-        mark = "nightly"
-        if params.get("row") == ROW:
-            mark = None if params["column"].__name__ == COLUMN else "slow"
-            if name == "kernel":
-                mark = "nightly" if mark else "slow"
-        if mark is not None:
-            item.add_marker(mark)
+        is_quick = params.get("row") == ROW
+        if name == "kernel":
+            is_quick = is_quick and params["column"].__name__ == COLUMN
+        item.add_marker("slow" if is_quick else "nightly")
         reason = CANNOT.get(item.originalname) or CANNOT.get(item.name)
         if reason is not None:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=False))

@@ -92,11 +92,10 @@ def test_a_derivative_and_its_vmap_equal_those_of_autodiff(platform):
 
 
 def test_checkpoint_and_no_jit():
-    checkpointed = jax.jit(jax.grad(jax.checkpoint(loss_of(LSTM)), (0, 1)))
-    close(checkpointed(init(LSTM), X, LENGTHS), expected(LSTM)[1])
-    simple = SimpleCell(H, "none")
-    gradient = jax.grad(loss_of(simple), (0, 1))
-    close(gradient(init(simple), X, LENGTHS), expected(simple)[1])
+    cell = SimpleCell(H, "none")
+    checkpointed = jax.jit(jax.grad(jax.checkpoint(loss_of(cell)), (0, 1)))
+    for gradient in checkpointed, jax.grad(loss_of(cell), (0, 1)):
+        close(gradient(init(cell), X, LENGTHS), expected(cell)[1])
 
 
 # Devices
@@ -179,10 +178,13 @@ def test_a_mesh_of_data_and_model(kind, cell, specs):
 def test_step_under_an_explicit_mesh():
     params = init(LSTM)
 
+    carry = jax.device_get(LSTM.initial_carry(params, X[:, 0]))
+
     @jax.jit
     def first_step(params, x, lengths):
         x, flags = x[:, 0], {"mask": lengths > 2, "reset": lengths > 4}
-        return step(LSTM, params, LSTM.initial_carry(params, x), x, **flags)
+        # The carry does not lie as the batch does.
+        return step(LSTM, params, carry, x, **flags)
 
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(mesh):
@@ -210,8 +212,8 @@ def test_products_of_the_gradient_have_the_precision_of_the_forward_pass(
             result = unroll(cell, params, x, memory=programs.MEMORY, options=options)
             return total(result)
 
-    # Each form with every second cell.
-    for name, cell in list(programs.CELLS.items())[first::2]:
+    # Each form with every fourth cell.
+    for name, cell in list(programs.CELLS.items())[first::4]:
         params, _ = shapes_of(cell)
         gradient = jax.grad(jax.jit(loss, static_argnums=0), (1, 2))
         found = precisions(jax.make_jaxpr(gradient, static_argnums=0)(cell, params, x))

@@ -74,7 +74,8 @@ def test_steps_have_the_bits_of_the_scan(name):
     carry = jax.tree.map(lambda a: np.concatenate([a] * tiles), carry)
     whole = {"initial_carry": carry, "mask": mask, "resets": resets, "memory": memory}
     result = run(cell, params, x, **whole)
-    tables, tolerance = None, 0
+    # Without XLA's optimisations, jax 0.12 rounds a masked step of a GRU apart.
+    tables, tolerance = None, 1e-6 if jax.__version_info__ >= (0, 12) else 0
     if result.statistics is not None:
         tables, tolerance = result.statistics.values, 1e-5
         given = run(cell, params, x, statistics=tables, **whole)
@@ -255,10 +256,14 @@ def test_track_moves_the_steps_that_were_seen():
     params, _ = problem(cell)
     batch = run(cell, params, X, seq_lengths=np.array([2, 1])).statistics
     running = jax.tree.map(lambda s: jnp.full((3, s.shape[-1]), 7.0), batch.values)
-    tracked = jax.device_get(jax.jit(functional.track)(running, batch, 0.75))
+    track = jax.jit(functional.track)
+    tracked = jax.device_get(track(running, batch, 0.75))
     moved = jax.tree.map(lambda s: 0.75 * 7 + 0.25 * s[:2], batch.values)
     same(at(tracked, slice(2)), moved)
     same(at(tracked, 2), at(running, 2), 0)
+    # A table may have more steps than the batch.
+    longer = jax.tree.map(lambda s: jnp.concatenate([s] * 3), running)
+    same(at(track(longer, batch, 0.75), slice(3)), tracked)
 
     # T = 6 is more than the three steps of the table: its last row serves those beyond.
     beyond = run(cell, params, X, statistics=tracked)
