@@ -260,15 +260,6 @@ def _(primals, tangents):
     )
 
 
-def in_one_dtype(
-    x: jax.Array, weights: Weights, dtype: Any = None
-) -> tuple[jax.Array, Weights]:
-    """Return x and the weights in a dtype; None takes the one that they promote to."""
-    if dtype is None:
-        dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
-    return x.astype(dtype), {name: w.astype(dtype) for name, w in weights.items()}
-
-
 def _is_of_cpu(d: jax.Array, v: jax.Array, weight: jax.Array) -> bool:
     """Whether a gradient is taken as XLA's CPU backend does it best.
 

@@ -277,7 +277,9 @@ def _start(function, cell, params, x, dtype):
     # its gradients.
     weights, step_params = cell.prepare(params)
     arguments.features(function, cell, weights, x)
-    x, weights = products.in_one_dtype(x, weights, dtype)
+    if dtype is None:
+        dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
+    x, weights = jax.tree.map(lambda a: a.astype(dtype), (x, weights))
     return x, weights, tree_at_least_f32(jax.tree.map(gather_from, step_params))
 
 

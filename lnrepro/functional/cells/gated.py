@@ -121,9 +121,11 @@ class GatedCell(NormedCell):
         weights, rest = split(self.prepared(params))
         # The step does not read these. Leaving them out spares the backward pass sums
         # over time that would be zero.
-        plain = [site for site, norm in self.site_norms.items() if norm.is_plain]
-        for name in (*self.carry_names, *(f"length_{site}" for site in plain)):
+        for name in self.carry_names:
             rest.pop(name, None)
+        for site, norm in self.site_norms.items():
+            if norm.is_plain:
+                rest.pop(f"length_{site}", None)
         return Prepared(weights, rest)
 
     def output(self, carry):
