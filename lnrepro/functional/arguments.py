@@ -84,14 +84,13 @@ def floating_point(owner: str, name: str, value: Any) -> jax.Array:
 def of_shape(owner: str, name: str, value: jax.Array, shape: tuple) -> None:
     """Raise ValueError where an array has another shape than the others ask for.
 
-    One that is smaller would broadcast, and give other numbers without a word.
-
     Args:
       owner: name of the function or class, for the message.
       name: name of the argument, for the message.
       value: what the user gave.
       shape: the shape that it must have.
     """
+    # One that is smaller would broadcast, and give other numbers without a word.
     if value.shape != shape:
         raise ValueError(
             f"{owner}: {name} has shape {value.shape}, but the other arguments ask for "

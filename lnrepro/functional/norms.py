@@ -245,6 +245,7 @@ def _row_statistics(
     if 0 in rows:
         raise ValueError(f"batch_norm: x {x.shape} has no row to take statistics from")
     counts = jnp.ones((), bool) if mask is None else jnp.asarray(mask).astype(bool)
+    # Of a mask that does not fit, JAX names both shapes.
     counts = jnp.broadcast_to(counts, rows)[..., None]
 
     def total(a):

@@ -61,6 +61,7 @@ class Prepared(NamedTuple):
 
 def split(params: dict) -> Prepared:
     """Split prepared parameters by their names, of which those of weights are w_..."""
+    # A scan keeps what `dot` reads apart from what a step reads otherwise.
     weights = {name: a for name, a in params.items() if name.startswith("w_")}
     return Prepared(weights, {n: a for n, a in params.items() if n not in weights})
 

@@ -152,6 +152,7 @@ class DreamerBlockGRUCell(NormedCell):
 
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters; features_in is the sum of input_sizes."""
+        # The parameters do not depend on it, so that nothing else would notice.
         if features_in != sum(self.input_sizes):
             raise ValueError(
                 f"DreamerBlockGRUCell: inputs have {features_in} features, but "
