@@ -30,6 +30,15 @@ def precisions(jaxpr: Any) -> Iterator[Any]:
             yield equation.params["precision"]
 
 
+def product_dtypes(jaxpr: Any) -> set[str]:
+    """The dtypes of the results of matrix products."""
+    return {
+        str(equation.outvars[0].aval.dtype)
+        for equation in equations(jaxpr)
+        if equation.primitive.name == "dot_general"
+    }
+
+
 def narrow_operations(jaxpr: Any) -> set[str]:
     """Names of the element-wise operations and sums of less than float32."""
     return {

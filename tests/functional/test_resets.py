@@ -14,7 +14,6 @@ from tests.functional.programs import (
     X,
     at,
     is_zero,
-    one_step,
     problem,
     run,
     same,
@@ -103,14 +102,3 @@ def test_a_reset_at_a_padded_step_holds_for_the_steps_beyond_it(reverse):
         resets = np.arange(T) == np.full((B, 1), marked)
         found = run(CELL, PARAMS, X, mask=mask, resets=resets, **how).outputs
         same([found[:, part] for part in parts], alone)
-
-
-def test_a_loop_of_steps_in_reverse_restarts_before_the_last_step_of_an_episode():
-    how = {"resets": RESETS, "reverse": True, "keep_order": True}
-    whole = run(CELL, PARAMS, X, initial_carry=STORED, **how)
-    carry = STORED
-    for t in reversed(range(T)):
-        reset = RESETS[:, t + 1] if t < T - 1 else np.zeros(B, bool)
-        carry, y = one_step(CELL, PARAMS, carry, X[:, t], reset=reset)
-        same(y, whole.outputs[:, t])
-    same(carry, whole.carry)

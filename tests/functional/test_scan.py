@@ -276,11 +276,7 @@ def test_a_carry_of_integers_has_a_derivative_by_autodiff_only():
         return jnp.sum(result.carry[0])
 
     h = np.ones(2, np.float32)
-    lean, (plain, gradient) = jax.jit(
-        lambda h: (loss(h, ScanOptions()), jax.value_and_grad(loss)(h, AUTODIFF))
-    )(h)
-    assert lean == plain
-    assert gradient.all()
+    assert jax.jit(jax.grad(lambda h: loss(h, AUTODIFF)))(h).all()
     with refused("int32", "backward='autodiff'", error=TypeError):
         jax.grad(loss)(h, ScanOptions())
 

@@ -239,22 +239,15 @@ def test_reverse_equals_running_the_reversed_sequence(name, keep_order, lengths)
 # Batch norm
 
 
-def test_batch_norm_statistics_per_step():
-    cell = CELLS["lstm_batch"]
-    params, _ = problem(cell)
-    result = run(cell, params, X, seq_lengths=np.array([4, 2]))
-    statistics = result.statistics
-    assert set(statistics.values) == set(cell.sites) == {"x", "h", "c"}
-    assert statistics.seen.tolist() == [True] * 4 + [False] * 2
-    mean_of_x = (X[:, 0] @ params["w_x"]).mean(0)
-    same(statistics.values["x"][0][0], mean_of_x)
-    assert run(cell, params, X, statistics=statistics.values).statistics is None
-
-
-def test_track_moves_the_steps_that_were_seen():
+def test_statistics_of_batch_norm_and_how_they_are_tracked():
     cell = CELLS["lstm_batch"]
     params, _ = problem(cell)
     batch = run(cell, params, X, seq_lengths=np.array([2, 1])).statistics
+    assert batch.values.keys() == cell.sites.keys() == {"x", "h", "c"}
+    assert batch.seen.tolist() == [True] * 2 + [False] * 4
+    same(batch.values["x"][0][0], (X[:, 0] @ params["w_x"]).mean(0))
+
+    # Only steps that were seen move.
     running = jax.tree.map(lambda s: jnp.full((3, s.shape[-1]), 7.0), batch.values)
     track = jax.jit(functional.track)
     tracked = jax.device_get(track(running, batch, 0.75))
@@ -269,6 +262,7 @@ def test_track_moves_the_steps_that_were_seen():
     beyond = run(cell, params, X, statistics=tracked)
     longer = jax.tree.map(lambda s: np.concatenate([s, s[2:], s[2:], s[2:]]), tracked)
     same(beyond, run(cell, params, X, statistics=longer))
+    assert beyond.statistics is None
 
     @jax.jit
     @jax.grad
@@ -283,31 +277,24 @@ def test_track_moves_the_steps_that_were_seen():
 # Noise
 
 
-def test_the_key_draws_the_noise():
-    plain = CELLS["gru"]
-    cell = zoneout(variational_dropout(plain, 0.3, 0.3), 0.0, 0.3)
+def test_the_key_draws_the_noise_of_a_sequence_once():
+    plain, key = CELLS["gru"], jax.random.key(3)
+    cell = variational_dropout(plain, 0.3, 0.3)
     params, start = problem(cell)
 
     @jax.jit
-    def draws():
-        outputs = [
-            unroll(cell, params, X, key=jax.random.key(seed)).outputs
-            for seed in (0, 0, 1)
-        ]
-        noise = cell.sample(jax.random.key(3), X[:, 0])
-        steps = [
-            step(cell, params, start, X[:, 0], **how)[1]
-            for how in ({"noise": noise}, {"key": jax.random.key(3)}, {})
-        ]
-        quiet = zoneout(plain, 0.0, 0.3)
-        return outputs, steps, step(quiet, params, start, X[:, 0])[1]
+    def act():
+        noise = cell.sample(jax.random.split(key)[1], X[:, 0])
+        ways = {"key": key}, {"noise": noise}, {}
+        sequences = [unroll(cell, params, X, **way).outputs for way in ways]
+        steps = [step(cell, params, start, X[:, 0], **way)[1] for way in ways]
+        return sequences, steps, unroll(plain, params, X).outputs
 
-    (first, again, other), steps, quiet = draws()
-    same(first, again, 0)
-    assert np.abs(first - other).max() > 1e-3
-    for noisy in steps[:2]:
-        assert np.abs(noisy - quiet).max() > 1e-3
-    same(steps[2], quiet)
+    sequences, steps, expected = act()
+    for of_key, of_noise, without in (sequences, steps):
+        same(of_key, of_noise)
+        assert np.abs(of_key - without).max() > 1e-3
+    same(sequences[2], expected)
 
 
 # Derivatives
