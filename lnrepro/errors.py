@@ -29,8 +29,14 @@ class UserError(Exception):
 class DataError(UserError):
     """A file or data set that is missing, damaged or not what it claims to be.
 
-    The message names the file, and the line if there is one.
+    The message names the file, and the line if there is one. Characters of files and
+    of their names that cannot be printed in one line are escaped.
     """
+
+    def __init__(self, message: str):
+        """Make the message printable."""
+        escaped = (c if c.isprintable() else ascii(c)[1:-1] for c in message)
+        super().__init__("".join(escaped))
 
 
 class RunError(UserError):

@@ -14,19 +14,16 @@ half-prepared is left behind.
 """
 
 import argparse
-import contextlib
 import importlib
 import json
-import operator
 import pathlib
 import shlex
+import sys
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 from lnrepro import data
 from lnrepro.data.files import PLAIN_OR_PACKED
-from lnrepro.data.raw_folder import Progress
 from lnrepro.data.set_folder import open_folder
 from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, run_script
@@ -83,21 +80,20 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
     reader = data.reader_of(name, data_dir)
     place = data.folder_of(name, data_dir)
     opened = open_folder(place)
-    print(f"{name}  {opened.fingerprint if opened else 'not prepared'}")
-    lines = {
-        "what": reader.title,
-        "source": reader.source,
-        "licence": reader.licence,
-        "size": reader.size,
-        "prepared": place,
-    }
-    if reader.embedded:
-        lines["files"] = "none: it prepares itself at its first use"
-    else:
-        lines["files"] = f"{', '.join(reader.files)} ({PLAIN_OR_PACKED})"
-        lines["put into"] = data.raw_folder(name, raw, data_dir)
-    for label, text in lines.items():
-        print(f"  {label:9} {text}")
+    state = opened.fingerprint if opened else "not prepared"
+    files = "none: it prepares itself at its first use"
+    if not reader.embedded:
+        raw_folder = data.raw_folder(name, raw, data_dir)
+        files = f"{', '.join(reader.files)} ({PLAIN_OR_PACKED}) in {raw_folder}"
+    print(
+        f"{name}  {state}\n"
+        f"  what      {reader.title}\n"
+        f"  source    {reader.source}\n"
+        f"  licence   {reader.licence}\n"
+        f"  size      {reader.size}\n"
+        f"  prepared  {place}\n"
+        f"  files     {files}"
+    )
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -106,46 +102,34 @@ def prepare(args: argparse.Namespace) -> None:
     Raises:
       UserError: files are missing or wrong.
     """
-    name, given = args.name, args.raw or args.from_tfds
-    # The default folder is for the official files.
-    if args.own_name and not given:
-        raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
-    # A prepared set is never overwritten.
-    place = data.folder_of(name, args.data_dir)
-    if not args.own_name and open_folder(place):
-        state = f"{name} is prepared already; to prepare it again, first remove {place}"
-        if given:
-            raise UserError(f"{given} was not read: {state}, or pass --as OWN_NAME")
-        print(state)
-        return
-    reader = None
+    name, own_name, data_dir = args.name, args.own_name, args.data_dir
+    given = args.raw or args.from_tfds
+    place = data.folder_of(name, data_dir)
+    if given and not own_name and open_folder(place):
+        raise UserError(
+            f"{given} was not read: {name} is prepared already; to prepare it again, "
+            f"first remove {place}, or pass --as OWN_NAME"
+        )
+    reader = data.reader_of(name, data_dir)
+    options: dict[str, Any] = {"own_name": own_name, "progress": show_progress}
     if args.from_tfds:
         from lnrepro.data import tfds_sets
 
-        reader = tfds_sets.reader(data.reader_of(name, args.data_dir))
-    options = {"own_name": args.own_name, "reader": reader}
-    with progress_bar() as progress:
-        data.prepare(name, given, args.data_dir, progress=progress, **options)
-    opened = data.open_set(args.own_name or name, args.data_dir)
+        options["reader"] = tfds_sets.reader(reader)
+    data.prepare(name, given, data_dir, **options)
+    opened = data.open_set(own_name or name, data_dir)
     # The fingerprint is what runs record of their data.
     print(f"{opened.fingerprint} is prepared in {opened.folder}")
-    for split, count in opened.splits.items():
-        print(f"  {split}: {count:,}")
-    for fact, value in {**opened.files, **opened.facts}.items():
-        print(f"  {fact.replace('_', ' ')}: {in_short(value)}")
-    for config in data.reader_of(name, args.data_dir).configs:
+    for fact, value in {**opened.splits, **opened.files, **opened.facts}.items():
+        text = json.dumps(value)
+        if len(text) > LONGEST and not isinstance(value, str):
+            text = f"{len(value):,} entries"
+        print(f"  {fact.replace('_', ' ')}: {text}")
+    for config in reader.configs:
         try:
-            print(f"  {training_command(opened.name, config, args.data_dir)}")
+            print(f"  {training_command(opened.name, config, data_dir)}")
         except UserError as e:
             print(f"  not for {config}: {e}")
-
-
-def in_short(value: Any) -> str:
-    """Return a fact as text; of a long one, its length."""
-    text = json.dumps(value)
-    if len(text) <= LONGEST or not isinstance(value, list | dict):
-        return text
-    return f"{len(value):,} entries"
 
 
 def training_command(name: str, config: str, data_dir: str | None) -> str:
@@ -158,42 +142,25 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     """
     from lnrepro.engine import config_file
 
-    is_paper = config_file.read(f"{ROOT / config}:paper").data.name == name
-    flags = [] if is_paper else [f"--config.data.name={name}"]
-    if is_paper:
+    flags = [f"--config.data.dir={data_dir}"] if data_dir else []
+    if config_file.read(f"{ROOT / config}:paper").data.name == name:
         config += ":paper"
-    if data_dir:
-        flags.append(shlex.quote(f"--config.data.dir={data_dir}"))
-    resolved = config_file.read(str(ROOT / config), shlex.split(" ".join(flags)))
-    sizes = importlib.import_module(resolved.experiment).sizes(resolved)
-    for field, size in sizes.items():
-        stated = operator.attrgetter(field)(resolved)
-        # The default config has sizes of small sets, such as that of a vocabulary.
-        if size.problem(stated) or (not is_paper and stated != size.value):
-            flags.append(f"--config.{field}=None")
-    if not is_paper:
-        # The default directory belongs to the config's own data.
+    else:
+        flags = [f"--config.data.name={name}", *flags]
+        resolved = config_file.read(str(ROOT / config), flags)
+        # The sizes and the directory of the config are those of its own data.
+        sizes = importlib.import_module(resolved.experiment).sizes(resolved)
+        flags += [f"--config.{field}=None" for field in sizes]
         experiment = resolved.experiment.rpartition(".")[2]
         flags.append(f"--workdir=runs/{experiment}/{name}")
-    return " ".join(["python -m lnrepro.main", f"--config={config}", *flags])
+    return f"python -m lnrepro.main {shlex.join([f'--config={config}', *flags])}"
 
 
-@contextlib.contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """Yield a function (what, done, total) that shows one bar on stderr."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    # stdout has the result alone.
-    console = Console(stderr=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", visible=False)
-
-        def progress(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, visible=True)
-            bar.update(task, total=total or None)
-
-        yield progress
+def show_progress(what: str, done: int, total: int) -> None:
+    """Show what is being done in one line of the terminal, if stderr is one."""
+    if sys.stderr.isatty():
+        of = f" of {total:,}" if total else ""
+        print(f"{what}: {done:,}{of}".ljust(60), end="\r", file=sys.stderr)
 
 
 if __name__ == "__main__":

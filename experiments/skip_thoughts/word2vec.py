@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lnrepro.data.files import plain_file, quoted
+from lnrepro.data.files import plain_file
 from lnrepro.errors import DataError
 
 # Bytes of a word. The longest word of the GoogleNews file has fewer than 100.
@@ -131,6 +131,6 @@ class Word2Vec:
             vector = np.frombuffer(self._map, "<f4", self.size, position)
         if not np.isfinite(vector).all():
             raise self._error(
-                f"the vector of {quoted(word)} contains NaN, infinity or no number"
+                f"the vector of {word!r:.80} contains NaN, infinity or no number"
             )
         return vector

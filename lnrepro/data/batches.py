@@ -106,7 +106,7 @@ def train_batches(
     # Batches of different lengths cannot be stacked in a block.
     together = 1 if plan.buckets else max(1, BLOCK_ROWS // plan.batch_size)
 
-    def make_block(i: int) -> Batch:
+    def make_block(i: int) -> list[Batch]:
         first = start_step + i * together
         steps = range(first, first + together)
         # One indexing operation gathers the rows of all batches of the block.
@@ -114,10 +114,9 @@ def train_batches(
         if transform:
             draws = np.concatenate([draws_of(plan, k)[part] for k in steps])
             examples = transform(examples, draws)
-        batch = _stack(examples, plan.length(first), pad)
-        return {
-            name: v.reshape(together, -1, *v.shape[1:]) for name, v in batch.items()
-        }
+        block = _stack(examples, plan.length(first), pad)
+        parts = {name: np.split(v, together) for name, v in block.items()}
+        return [{name: v[j] for name, v in parts.items()} for j in range(together)]
 
     return _in_background(make_block, sys.maxsize)
 
@@ -147,22 +146,17 @@ def eval_batches(
     Raises:
       UserError: the sizes do not fit, or an example does not fit its padding.
     """
-    rows = np.arange(_size(data)) if order is None else order
-    size = len(rows)
-    if size < 1 or batch_size < 1:
-        raise UserError(f"cannot evaluate {size} examples in batches of {batch_size}")
     part = _share(batch_size, process)
-    steps = -(-size // batch_size)
-    # mode="edge" repeats the last row. The mask is 0 there.
-    missing = steps * batch_size - size
-    padded = np.pad(rows.astype(np.int32), (0, missing), mode="edge")
-    index = padded.reshape(steps, -1)
-    mask = np.pad(np.ones(size, np.float32), (0, missing)).reshape(steps, -1)
+    rows = np.arange(_size(data)) if order is None else order
+    steps = -(-len(rows) // batch_size)
+    # The last row is repeated. The mask is 0 there.
+    numbers = np.arange(steps * batch_size).reshape(steps, -1)
+    index = rows.astype(np.int32)[np.minimum(numbers, len(rows) - 1)]
+    mask = (numbers < len(rows)).astype(np.float32)
 
-    def make_block(i: int) -> Batch:
+    def make_block(i: int) -> list[Batch]:
         batch = _stack(_select(data, index[i, part]), None, pad)
-        batch |= {"mask": mask[i, part], "index": index[i, part]}
-        return {name: v[None] for name, v in batch.items()}
+        return [batch | {"mask": mask[i, part], "index": index[i, part]}]
 
     return _in_background(make_block, steps)
 
@@ -232,7 +226,7 @@ def _padded(name: str, values: list[np.ndarray], length: int) -> np.ndarray:
     return out
 
 
-def _in_background(make_block: Callable[[int], Batch], count: int) -> Stream:
+def _in_background(make_block: Callable[[int], list[Batch]], count: int) -> Stream:
     """Return the stream of blocks 0 to count - 1, made ahead by a thread of Grain.
 
     Where Grain is not installed, they are made when they are asked for.

@@ -10,7 +10,6 @@ what to do.
 import bz2
 import codecs
 import contextlib
-import errno
 import gzip
 import io
 import lzma
@@ -67,10 +66,22 @@ SYSTEM_NAMES = frozenset(
 
 
 @contextlib.contextmanager
-def _damage_named(path: pathlib.Path) -> Iterator[None]:
-    """Turn errors of reading a file into a DataError that names it."""
+def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading of its unpacked content.
+
+    Raises:
+      DataError: the file cannot be read, is damaged, or is clearly another file.
+    """
     try:
-        yield
+        with path.open("rb") as file:
+            content: Any = file
+            for begins, opener in PACKINGS.values():
+                if file.peek(16).startswith(begins):
+                    content = opener(file)
+            for begins, what, advice in WRONG_FILES:
+                if re.match(begins, content.peek(64), re.IGNORECASE):
+                    raise DataError(f"{path}: {what}; {advice}")
+            yield content
     except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as e:
         # Some errors of damaged files are OSErrors too, without a number.
         if isinstance(e, OSError) and e.errno is not None:
@@ -78,24 +89,6 @@ def _damage_named(path: pathlib.Path) -> Iterator[None]:
         raise DataError(
             f"{path}: damaged or truncated ({e or type(e)}); download it again"
         ) from e
-
-
-@contextlib.contextmanager
-def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading of its unpacked content.
-
-    Raises:
-      DataError: the file cannot be read, is damaged, or is clearly another file.
-    """
-    with _damage_named(path), path.open("rb") as file:
-        content: Any = file
-        for begins, opener in PACKINGS.values():
-            if file.peek(16).startswith(begins):
-                content = opener(file)
-        for begins, what, advice in WRONG_FILES:
-            if re.match(begins, content.peek(64), re.IGNORECASE):
-                raise DataError(f"{path}: {what}; {advice}")
-        yield content
 
 
 def read(path: pathlib.Path) -> bytes:
@@ -113,7 +106,7 @@ def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield the path of a plain file with the unpacked content of a file.
 
     This is the file itself, or a temporary file that is deleted at the end. A mapping
-    of it into memory stays valid.
+    of it into memory stays valid. $TMPDIR is the folder of temporary files.
 
     Raises:
       DataError: as for `read`, or the temporary file cannot be written.
@@ -123,16 +116,8 @@ def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
             yield path
             return
         with tempfile.NamedTemporaryFile(prefix="unpacked-") as out:
-            try:
-                shutil.copyfileobj(content, out)
-                out.flush()
-            except OSError as e:
-                if e.errno != errno.ENOSPC:
-                    raise
-                raise DataError(
-                    f"{path}: no space in {tempfile.gettempdir()} to unpack it; unpack "
-                    "it yourself, or set TMPDIR"
-                ) from e
+            shutil.copyfileobj(content, out)
+            out.flush()
             yield pathlib.Path(out.name)
 
 
@@ -176,7 +161,7 @@ def load_npy(path: pathlib.Path) -> np.ndarray:
         # NumPy raises many kinds of errors for damaged files.
         except Exception as e:
             raise DataError(
-                f"{path}: not a plain .npy array ({quoted(str(e))}); get the file again"
+                f"{path}: not a plain .npy array ({e!r:.80}); get the file again"
             ) from e
 
 
@@ -221,25 +206,21 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
     # In how many places there are bytes that are not UTF-8, and the line of the first.
     places = first = 0
     number = 1
-    # Old Macs ended lines with carriage returns.
-    returns_end_lines = False
     try:
-        lines = content.readlines(BLOCK)
-        if lines and lines[0].startswith(UTF16_MARKS):
-            text = (b"".join(lines) + content.read()).decode("utf-16")
-            content = io.BytesIO(text.encode())
-            lines = content.readlines(BLOCK)
-        while lines:
+        is_utf16 = content.read(2) in UTF16_MARKS
+        content.seek(0)
+        if is_utf16:
+            content = io.BytesIO(content.read().decode("utf-16").encode())
+        while lines := content.readlines(BLOCK):
             # A byte order mark lies within a file if several files were joined.
             block = b"".join(lines).replace(codecs.BOM_UTF8, b"")
-            if number == 1:
-                lone = block.count(b"\r") - block.count(b"\r\n")
-                returns_end_lines = lone > block.count(b"\n")
-            if returns_end_lines:
+            # Old Macs ended lines with carriage returns.
+            lone = block.count(b"\r") - block.count(b"\r\n")
+            if lone > block.count(b"\n"):
                 block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            before, nul, _ = block.partition(b"\0")
-            if nul:
-                line = number + before.count(b"\n")
+            nul = block.find(b"\0")
+            if nul >= 0:
+                line = number + block.count(b"\n", 0, nul)
                 raise DataError(f"{where}, line {line}: a NUL byte; {AS_UTF8}")
             # Each byte that is not UTF-8 becomes a character from U+DC80 to U+DCFF.
             text = block.decode(errors="surrogateescape")
@@ -250,7 +231,6 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
             # macOS and some editors store "é" as two characters, most texts as one.
             yield number, unicodedata.normalize("NFC", text)
             number += block.count(b"\n")
-            lines = content.readlines(BLOCK)
     except UnicodeError as e:
         raise DataError(
             f"{where}: not UTF-8, UTF-16 or Windows-1252 text ({e}); {AS_UTF8}"
@@ -285,13 +265,3 @@ def unpacked_name(name: str) -> str:
         if name.lower().endswith(suffix):
             return name[: -len(suffix)]
     return name
-
-
-def quoted(text: str) -> str:
-    r"""Return the beginning of a text in quotes, as at most 80 characters of ASCII.
-
-    >>> len(quoted("\u2028" * 1000))
-    80
-    """
-    # An escaped character takes up to ten characters.
-    return ascii(text[:80])[:80]

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 import tempfile
 from collections import Counter
 
@@ -61,7 +60,8 @@ def prepare(
             return final
     reader = reader or table.reader_of(name, data_dir)
     if own_name is not None:
-        final = _folder_of_own_files(own_name, root, reader)
+        final = root / own_name / reader.version
+        _check_own_name(own_name, root)
     folder = table.raw_folder(name, raw, data_dir)
     files = RawFolder(name, folder, reader.files, own_name is None, progress)
     content = reader.read(files) if reader.read else None
@@ -76,33 +76,24 @@ def prepare(
             _publish(written, final)
     except OSError as e:
         raise DataError(
-            f"{name}: cannot write to {final.parent} ({e.strerror or e}); "
-            "choose another data dir with $LNREPRO_DATA"
+            f"{name}: cannot write to {final} ({e.strerror or e}); remove what is "
+            "there, or choose another data dir with $LNREPRO_DATA"
         ) from e
     return final
 
 
-def _folder_of_own_files(
-    own_name: str, root: pathlib.Path, reader: Reader
-) -> pathlib.Path:
-    """Return the folder of a new set of own files.
-
-    Raises:
-      DataError: the name is taken or cannot be used, or a set of it is damaged.
-    """
+def _check_own_name(own_name: str, root: pathlib.Path) -> None:
+    """Raise DataError where the name of a set of own files is taken or cannot be."""
     if own_name in table.TABLE or not table.OWN_NAME.fullmatch(own_name):
         raise DataError(
             f"{own_name!r} cannot be the name of a set of own files; choose letters, "
             "digits and _, and no name that `prepare.py --list` shows"
         )
-    for file in (root / own_name).glob(f"*/{set_folder.SET_FILE}"):
-        # A damaged set is an error that says so.
-        set_folder.open_folder(file.parent)
+    if any((root / own_name).glob(f"*/{set_folder.SET_FILE}")):
         raise DataError(
             f"{own_name} is prepared already; choose another name, or remove "
             f"{root / own_name} first"
         )
-    return root / own_name / reader.version
 
 
 def _write(
@@ -134,7 +125,6 @@ def _write(
             split: write_columns(found, columns / split, raw.folder)
             for split, found in content.splits.items()
         }
-    facts = dict(content.facts)
     made = SetFolder(
         folder,
         name,
@@ -142,19 +132,24 @@ def _write(
         raw.dataset,
         by_file,
         sizes,
-        facts,
+        dict(content.facts),
         files=raw.summary(),
     )
     _check_columns(made, reader, raw.folder)
     counts = Counter(sizes) + Counter(content.counts)
-    for what, published in reader.published.items() if raw.official else ():
-        if counts[what] != published:
-            raise _not_official(
-                raw, f"{what} {counts[what]:,} instead of {published:,}"
-            )
-    sealed = made.seal(raw.progress)
-    if raw.official and not sealed.sha256.startswith(reader.sha256):
-        raise _not_official(raw, "its content has another checksum")
+    problems = [
+        f"{what} {counts[what]:,} instead of {published:,}"
+        for what, published in reader.published.items()
+        if counts[what] != published
+    ]
+    sealed = made.seal()
+    if not sealed.sha256.startswith(reader.sha256):
+        problems.append("its content has another checksum")
+    if raw.official and problems:
+        raise DataError(
+            f"{raw.folder}: not the official {raw.dataset}: {problems[0]}; get the "
+            "official files, or pass --as NAME to prepare other files of this format"
+        )
 
 
 def _check_columns(made: SetFolder, reader: Reader, where: pathlib.Path) -> None:
@@ -181,13 +176,6 @@ def _check_columns(made: SetFolder, reader: Reader, where: pathlib.Path) -> None
         raise DataError(f"{where}: {e}; correct the files") from None
 
 
-def _not_official(raw: RawFolder, problem: str) -> DataError:
-    return DataError(
-        f"{raw.folder}: not the official {raw.dataset}: {problem}; get the official "
-        "files, or pass --as NAME to prepare other files of this format"
-    )
-
-
 def _publish(folder: pathlib.Path, final: pathlib.Path) -> None:
     """Move a written set to its final place, unless another process was faster.
 
@@ -195,9 +183,6 @@ def _publish(folder: pathlib.Path, final: pathlib.Path) -> None:
       OSError: the folder cannot be moved.
     """
     final.parent.mkdir(exist_ok=True)
-    if not (final / set_folder.SET_FILE).exists():
-        # What else lies there is no set, such as one that has lost its set.json.
-        shutil.rmtree(final, ignore_errors=True)
     try:
         folder.rename(final)
     except OSError:

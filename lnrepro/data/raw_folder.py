@@ -9,7 +9,6 @@ import pathlib
 import unicodedata
 from collections.abc import (
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -23,6 +22,8 @@ from lnrepro.errors import DataError
 from lnrepro.folders import files_below
 
 T = TypeVar("T")
+# Whether a file of a name is read.
+Wanted = Callable[[str], object]
 # How the names of tar archives end.
 ARCHIVES = (".tar", *(f".tar{suffix}" for suffix in SUFFIXES), ".tgz", ".txz", ".tbz2")
 # Files that are named among those that are left out.
@@ -47,9 +48,9 @@ class RawFolder:
       official: whether the files must be the official ones. If not, the set gets
         another name (--as), and other files of the same format are accepted.
       progress: called now and then where reading takes long.
-      found: names of the files that were read.
-      left_out: names of the other files.
-      contents: hashes of the contents of files that readers choose by their names.
+      found: the files that were read, by their places. The values are hashes of the
+        contents of those that readers choose by their names.
+      left_out: the places of the other files.
     """
 
     dataset: str
@@ -57,18 +58,16 @@ class RawFolder:
     checksums: Mapping[str, str | None]
     official: bool = True
     progress: Progress = no_progress
-    found: set[str] = dataclasses.field(default_factory=set)
+    found: dict[str, object] = dataclasses.field(default_factory=dict)
     left_out: set[str] = dataclasses.field(default_factory=set)
-    contents: list[int] = dataclasses.field(default_factory=list)
 
-    def find(
-        self, name: str, suffixes: Sequence[str] = ("", *SUFFIXES)
-    ) -> pathlib.Path | None:
-        """Return the path of a file with one of the suffixes; None if there is none."""
-        for suffix in suffixes:
+    def find(self, name: str) -> pathlib.Path | None:
+        """Return the path of a file, plain or packed; None if there is none."""
+        for suffix in ("", *SUFFIXES):
             path = self.folder / (name + suffix)
             if path.exists():
-                self.found.add(name + suffix)
+                # Copies are counted among files that are chosen by their names only.
+                self.found[name] = name
                 return path
         return None
 
@@ -103,9 +102,9 @@ class RawFolder:
         return content
 
     def paths(
-        self, suffix: str, folder: str = ".", wanted: Callable[[str], object] = bool
-    ) -> dict[str, pathlib.Path]:
-        """Return the files below a folder, in sorted order.
+        self, suffix: str, folder: str = ".", wanted: Wanted = bool
+    ) -> Iterator[tuple[str, pathlib.Path]]:
+        """Yield the files below a folder, in sorted order.
 
         Linked folders are followed.
 
@@ -115,29 +114,25 @@ class RawFolder:
           folder: the folder, within the folder of the set.
           wanted: whether a file of a name is read; by default all are.
 
-        Returns:
-          The path of each file by its name: the path below the folder, with "/", with
-          the suffix in lower case, and without the suffix of a packing.
+        Yields:
+          The name and the path of each file. The name is the path below the folder,
+          with "/", with the suffix in lower case, and without the suffix of a packing.
 
         Raises:
-          DataError: a file is there both plain and packed, or its name cannot be
-            printed.
+          DataError: a file is there both plain and packed.
         """
         root = self.folder / folder
-        found = []
-        # Folders are sorted before what is in them.
-        for path in files_below(root):
-            # A link that leads nowhere is an error when it is read.
-            is_file = path.is_file() or not path.exists()
-            found.append((path.relative_to(root).as_posix(), path if is_file else None))
-        return dict(self._chosen(found, suffix, folder, wanted))
+        below = (
+            (path.relative_to(root).as_posix(), path) for path in files_below(root)
+        )
+        return self._chosen(below, suffix, folder, wanted)
 
     def tree(
         self,
         folder: str,
-        archives: Collection[str],
+        archives: Sequence[str],
         suffix: str,
-        wanted: Callable[[str], object] = bool,
+        wanted: Wanted = bool,
     ) -> Iterator[tuple[str, bytes]]:
         """Read all files below a folder, from the disk or else from a tar archive.
 
@@ -162,28 +157,26 @@ class RawFolder:
         """
         if (self.folder / folder).is_dir():
             found = self.paths(suffix, folder, wanted)
-            contents = ((name, files.read(path)) for name, path in found.items())
+            contents = ((name, files.read(path)) for name, path in found)
         else:
             members = self._members(folder, archives, suffix)
             contents = self._chosen(members, suffix, folder, wanted)
         for name, content in contents:
-            # Equal hashes of different contents are rarer than damaged disks.
-            self.contents.append(hash(content))
+            self.found[f"{folder}/{name}"] = hash(content)
             yield name, content
 
     def _members(
-        self, folder: str, archives: Collection[str], suffix: str
+        self, folder: str, archives: Sequence[str], suffix: str
     ) -> Iterator[tuple[str, bytes | None]]:
         """Read the members of an archive below a folder, see `files.members`."""
-        candidates = (self.find(stem, ARCHIVES) for stem in archives)
-        archive = next(filter(None, candidates), None)
+        names = (stem + ending for stem in archives for ending in ARCHIVES)
+        paths = (self.folder / name for name in names)
+        archive = next(filter(pathlib.Path.exists, paths), None)
         if archive is None:
             raise self.missing(
                 f"{self.folder / folder}: there is no such folder, and no archive "
                 f"{' or '.join(archives)}"
             )
-        # Its members are counted.
-        self.found.discard(archive.name)
         for member, content in files.members(archive, suffix):
             # The folder may lie at any depth of the archive.
             _, found, below = f"/{member}".partition(f"/{folder}/")
@@ -192,49 +185,51 @@ class RawFolder:
 
     def _chosen(
         self,
-        found: Iterable[tuple[str, T | None]],
+        below: Iterable[tuple[str, T | None]],
         suffix: str,
         folder: str,
-        wanted: Callable[[str], object],
+        wanted: Wanted,
     ) -> Iterator[tuple[str, T]]:
         """Yield the names and contents of wanted files, and count all files.
 
         Args:
-          found: the path of each file below the folder, and its content or where that
+          below: the path of each file below the folder, and its content or where that
             is; None if it is no file.
           suffix: how the names of wanted files end.
           folder: the folder.
           wanted: whether a file of a name is read.
 
         Raises:
-          DataError: a name is there twice, or cannot be printed in one line.
+          DataError: a name is there twice.
         """
-        names = set()
-        for path, content in found:
-            place = pathlib.PurePosixPath(folder, path).as_posix()
-            name = _name_of(path, suffix)
-            if name is None or content is None or not wanted(name):
-                self.left_out.add(place)
+        for path, content in below:
+            name = files.unpacked_name(path)
+            has_suffix = name.lower().endswith(suffix)
+            # macOS stores "é" as two characters, unlike other systems and most texts.
+            stem = unicodedata.normalize("NFC", name[: -len(suffix)])
+            name = stem + suffix
+            place = pathlib.PurePosixPath(folder, name).as_posix()
+            if (
+                not has_suffix
+                or files.is_system_file(path)
+                or content is None
+                or not wanted(name)
+            ):
+                self.left_out.add(pathlib.PurePosixPath(folder, path).as_posix())
                 continue
-            if not name.isprintable():
-                raise DataError(
-                    f"{self.folder / folder}: the name {files.quoted(name)} cannot be "
-                    "printed; rename the file"
-                )
-            if name in names:
+            if place in self.found:
                 raise DataError(
                     f"{self.folder / folder}: {name} is there more than once, such as "
                     "plain and packed; remove one of them"
                 )
-            names.add(name)
-            self.found.add(place)
+            self.found[place] = place
             yield name, content
 
     def summary(self) -> dict[str, Any]:
         """Return counts of the files, and the first that were left out, as JSON."""
         counts = {
             "files read": len(self.found),
-            "copies among them": len(self.contents) - len(set(self.contents)),
+            "copies among them": len(self.found) - len(set(self.found.values())),
             "files left out": len(self.left_out),
             "such as": ", ".join(sorted(self.left_out)[:NAMED]),
         }
@@ -246,18 +241,7 @@ class RawFolder:
             what = f"{self.folder}: not a folder; give the folder of the unpacked files"
         for path in sorted(self.folder.glob("*")):
             if path.name.endswith((".zip", ".rar", ".7z", *ARCHIVES)):
-                what += f"; unpack {path.name!a} there"
+                what += f"; unpack {path.name} there"
                 break
         command = f"python scripts/prepare.py {self.dataset} --list"
         return DataError(f"{what}; `{command}` says where to get them")
-
-
-def _name_of(path: str, suffix: str) -> str | None:
-    """Return the name of a file; None if it is hidden, or has another suffix.
-
-    macOS stores "é" as two characters, unlike other systems and most texts.
-    """
-    name = files.unpacked_name(path)
-    if files.is_system_file(path) or not name.lower().endswith(suffix):
-        return None
-    return unicodedata.normalize("NFC", name[: -len(suffix)]) + suffix

@@ -21,14 +21,11 @@ import numpy as np
 from lnrepro.data import ragged
 from lnrepro.data.columns import check_column
 from lnrepro.data.ragged import Ragged
-from lnrepro.data.raw_folder import Progress, no_progress
 from lnrepro.data.reader import ColumnSpec
 from lnrepro.errors import DataError
 
 SET_FILE = "set.json"
 COLUMNS = "columns"
-# Examples between two calls of `progress`.
-CHUNK = 1000
 # Larger files are verified by `prepare.py --verify` only, which takes longer.
 VERIFIED_BYTES = 64 * 2**20
 
@@ -111,7 +108,7 @@ class SetFolder:
                     )
                 check_column(columns[name], spec, f"{self.name}: {name}", split)
 
-    def checksum(self, progress: Progress = no_progress) -> str:
+    def checksum(self) -> str:
         """Return the SHA-256 of the content."""
         digest = hashlib.sha256()
         for split, size in sorted(self.splits.items()):
@@ -125,8 +122,6 @@ class SetFolder:
             digest.update(f"{split}:{size};".encode())
             columns = sorted(ragged.load(place).items())
             for i in range(size):
-                if i % CHUNK == 0:
-                    progress(f"checking {split}", i, size)
                 for name, column in columns:
                     value = column[i]
                     # Name, dtype and shape come before the bytes, so that equal bytes
@@ -134,7 +129,7 @@ class SetFolder:
                     digest.update(f"{name}:{value.dtype.str}:{value.shape};".encode())
                     digest.update(value.tobytes())
         if self.facts:
-            digest.update(self._facts_text().encode())
+            digest.update(self._facts_text())
         return digest.hexdigest()
 
     def verify(self) -> None:
@@ -159,29 +154,27 @@ class SetFolder:
     def _digest(self, name: str) -> str:
         """Return the SHA-256 of a file of columns, or of the facts for SET_FILE."""
         if name == SET_FILE:
-            return hashlib.sha256(self._facts_text().encode()).hexdigest()
+            return hashlib.sha256(self._facts_text()).hexdigest()
         path = self.folder / name
         return _digest_of_file(path, path.stat().st_mtime_ns)
 
-    def _facts_text(self) -> str:
+    def _facts_text(self) -> bytes:
         # Sorted keys make a checksum independent of the order of the facts.
-        return json.dumps(self.facts, ensure_ascii=False, sort_keys=True)
+        return json.dumps(self.facts, ensure_ascii=False, sort_keys=True).encode()
 
-    def seal(self, progress: Progress) -> "SetFolder":
+    def seal(self) -> "SetFolder":
         """Write set.json, when all columns are written.
 
         Returns:
           The set with its checksum and its sizes.
         """
-        files = sorted(self.folder.rglob("*.npy"))
-        sizes = {
-            path.relative_to(self.folder).as_posix(): path.stat().st_size
-            for path in files
-        }
+        sizes = {}
+        for path in sorted(self.folder.rglob("*.npy")):
+            sizes[path.relative_to(self.folder).as_posix()] = path.stat().st_size
         small = [name for name, size in sizes.items() if size <= VERIFIED_BYTES]
         digests = {name: self._digest(name) for name in [*small, SET_FILE]}
         sealed = dataclasses.replace(
-            self, sha256=self.checksum(progress), sizes=sizes, digests=digests
+            self, sha256=self.checksum(), sizes=sizes, digests=digests
         )
         content = dataclasses.asdict(sealed)
         del content["folder"]

@@ -22,7 +22,7 @@ class Stream(Iterator[Batch], contextlib.AbstractContextManager):
     """
 
     def __init__(self, blocks: Any):
-        """Wrap an iterator over blocks: stacked batches, {name: [batches, B, ...]}."""
+        """Wrap an iterator over blocks, each a list of batches."""
         self._blocks = blocks
         self._ready: collections.deque[Batch] = collections.deque()
 
@@ -36,9 +36,7 @@ class Stream(Iterator[Batch], contextlib.AbstractContextManager):
           UserError: the batches differ in length.
         """
         while len(self._ready) < n:
-            block = next(self._blocks)
-            for i in range(len(next(iter(block.values())))):
-                self._ready.append({name: v[i] for name, v in block.items()})
+            self._ready.extend(next(self._blocks))
         batches = [self._ready.popleft() for _ in range(n)]
         stacked = {}
         for name in batches[0]:

@@ -8,7 +8,6 @@ import dataclasses
 import io
 import os
 import pathlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core import hashing
 from tensorflow_datasets.core.dataset_info import DatasetIdentity
 
-from lnrepro.data.files import quoted
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
@@ -50,24 +48,15 @@ def write(opened: SetFolder, folder: str | os.PathLike) -> None:
             f"{opened.name}: its columns differ in length, so that they are no "
             "features of examples"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix="unfinished-", dir=target.parent
-    ) as scratch:
-        written = f"{scratch}/set"
-        _write_examples(opened, written)
-        os.rename(written, target)
-
-
-def _write_examples(opened: SetFolder, folder: str) -> None:
-    """Write the examples and the description of a set into a new folder."""
-    os.mkdir(folder)
-    columns = opened.columns(next(iter(opened.splits)))
+    target.mkdir(parents=True)
+    splits = {split: opened.columns(split) for split in opened.splits}
+    columns = next(iter(splits.values()))
     features = {name: _feature(column) for name, column in columns.items()}
     facts = {"fingerprint": opened.fingerprint, "facts": opened.facts}
     version = tfds.core.Version(opened.version)
+    identity = DatasetIdentity(opened.name, version, str(target), module_name=__name__)
     info = tfds.core.DatasetInfo(
-        builder=DatasetIdentity(opened.name, version, folder, module_name=__name__),
+        builder=identity,
         features=tfds.features.FeaturesDict(features),
         disable_shuffling=True,
         metadata=tfds.core.MetadataDict(facts),
@@ -75,12 +64,12 @@ def _write_examples(opened: SetFolder, folder: str) -> None:
     # One file for each split.
     largest = max(opened.splits.values())
     writer = tfds.core.SequentialWriter(info, largest, file_format="array_record")
-    writer.initialize_splits(list(opened.splits))
-    for split, count in opened.splits.items():
-        columns = opened.columns(split)
+    writer.initialize_splits(list(splits))
+    for split, columns in splits.items():
         # One after the other, as the writer asks for them.
         examples: Any = (
-            {name: column[i] for name, column in columns.items()} for i in range(count)
+            {name: column[i] for name, column in columns.items()}
+            for i in range(opened.splits[split])
         )
         writer.add_examples({split: examples})
     writer.close_all()
@@ -124,9 +113,8 @@ def _read(raw: RawFolder) -> Content:
     # TFDS raises many kinds of errors for missing and damaged files. A set without
     # images is a KeyError.
     except Exception as e:
-        reason = quoted(repr(e).splitlines()[0])
         raise DataError(
-            f"{raw.folder}: not a set of images that TFDS has prepared ({reason}); "
+            f"{raw.folder}: not a set of images that TFDS has prepared ({e!r:.80}); "
             "name the folder that has its dataset_info.json"
         ) from e
     return Content(splits if "valid" in splits else splits | divided(train))

@@ -1,14 +1,12 @@
 """A small data set for the tests: numbers in train.txt and test.txt."""
 
-import pathlib
-
 import numpy as np
 
 from lnrepro.data import files
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 
-TRAIN, TEST = "3 10 7 1000 25", "8 8"
+FILES = {"train.txt": "3 10 7 1000 25", "test.txt": "8 8"}
 
 
 def read(raw: RawFolder) -> Content:
@@ -31,13 +29,5 @@ READER = Reader(
     source="made up",
     licence="none",
     size="5 train, 2 test",
-    files={"train.txt": None, "test.txt": None},
+    files=dict.fromkeys(FILES),
 )
-
-
-def write(folder: pathlib.Path, train: str = TRAIN, test: str = TEST) -> pathlib.Path:
-    """Write the files into a folder, and return the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.txt").write_text(train)
-    (folder / "test.txt").write_text(test)
-    return folder

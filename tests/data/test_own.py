@@ -1,17 +1,16 @@
 """Sets with a reader of one's own, and scripts/prepare.py."""
 
 import dataclasses
-import hashlib
 from importlib import metadata
 
 import numpy as np
-import pytest
 
 from lnrepro import data
 from lnrepro.data import set_folder, table
 from lnrepro.data.reader import Content, Reader
 from scripts import prepare
-from tests.data import small
+from tests.data import idx, small
+from tests.data.reading import write
 from tests.refused import refused
 
 
@@ -20,15 +19,6 @@ def read_constant(raw):
 
 
 CONSTANT = Reader(title="One number.", read=read_constant, embedded=True)
-
-
-def test_a_reader_of_ones_own_is_needed_for_preparing_only(tmp_path):
-    data.prepare("constant", data_dir=tmp_path, reader=CONSTANT)
-    opened = data.open_set("constant", tmp_path)
-    assert opened.columns("train")["x"].tolist() == [7]
-    assert opened.splits == {"train": 1}
-    with refused("no data set is called 'constants'", "mnist"):
-        data.open_set("constants", tmp_path)
 
 
 def test_an_entry_point_names_a_reader(tmp_path, monkeypatch):
@@ -45,61 +35,55 @@ def test_an_entry_point_names_a_reader(tmp_path, monkeypatch):
     assert set_folder.open_folder(data.folder_of("constant", tmp_path))
 
 
-@pytest.fixture
-def flags(tmp_path, monkeypatch):
-    """The flag of the data dir; the small set has its checksums."""
-    checksums = {}
-    for name, text in (("train.txt", small.TRAIN), ("test.txt", small.TEST)):
-        checksums[name] = hashlib.sha256(text.encode()).hexdigest()
-    reader = dataclasses.replace(small.READER, files=checksums)
-    monkeypatch.setattr(small, "READER", reader)
+def test_the_script_lists_and_prepares(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(data.TABLE, "numbers", "tests.data.small:READER")
-    return f"--data_dir={tmp_path / 'data'}"
-
-
-def test_the_script_lists_and_prepares(flags, tmp_path, capsys):
+    proven = dataclasses.replace(small.READER, published={"train": 5})
+    monkeypatch.setattr(small, "READER", proven)
     root = tmp_path / "data"
-    prepare.main(["--list", flags])
-    listed = capsys.readouterr().out
+
+    def run(*flags):
+        prepare.main([*flags, f"--data_dir={root}"])
+        return capsys.readouterr().out
+
+    listed = run("--list")
     for name in data.TABLE:
         assert name in listed
         assert data.reader_of(name).licence in listed
-    assert str(root / "raw" / "numbers") in listed
-    assert not (root / "numbers").exists()
-    small.write(root / "raw" / "numbers")
-    prepare.main(["numbers", flags])
+    assert f"train.txt, test.txt (plain or .gz, .xz or .bz2) in {root}/raw" in listed
+    with refused("numbers: not a folder"):
+        run("numbers")
+    assert not root.exists()
+    write(root / "raw" / "numbers", small.FILES)
+    out = run("numbers")
     fingerprint = data.open_set("numbers", root).fingerprint
-    out = capsys.readouterr().out
     assert f"{fingerprint} is prepared in {root / 'numbers'}" in out
-    assert "  files read: 2\n" in out
-    assert "train: 5" in out
+    assert "  train: 5\n  test: 2\n  files read: 2\n" in out
     assert r'words: ["\u00e4", "b"]' in out
-    prepare.main(["numbers", flags])
-    assert "prepared already" in capsys.readouterr().out
+    assert run("numbers") == out
     with refused("was not read", "pass --as OWN_NAME"):
-        prepare.main(["numbers", f"--raw={tmp_path}", flags])
-    prepare.main(["numbers", "--list", flags])
-    assert fingerprint in capsys.readouterr().out
+        run("numbers", f"--raw={tmp_path}")
+    assert f"numbers  {fingerprint}" in run("numbers", "--list")
+    # Own files.
+    raw = write(tmp_path / "raw", small.FILES | {"test.txt": "1 2 3"})
+    run("numbers", f"--raw={raw}", "--as=mine")
+    assert run("mine", "--list").startswith("mine  mine/")
+    assert "mine/1.0.0" in run("mine", "--verify")
+    with refused("name a data set, or pass --list"):
+        run()
 
 
-def test_an_own_set_is_listed_from_its_folder(flags, tmp_path, capsys):
-    raw = small.write(tmp_path / "raw", test="1 2 3")
-    prepare.main(["numbers", f"--raw={raw}", "--as=mine", flags])
-    capsys.readouterr()
-    prepare.main(["mine", "--list", flags])
+def test_the_script_names_the_commands_that_train(tmp_path, capsys):
+    raw = write(tmp_path / "raw", idx.files())
+    folder = tmp_path / "my data"
+    flags = ["mnist", f"--raw={raw}", "--as=mine", f"--data_dir={folder}"]
+    prepare.main(flags)
     out = capsys.readouterr().out
-    assert out.startswith("mine  mine/")
-    assert str(tmp_path / "data/mine") in out
-
-
-@pytest.mark.parametrize(
-    ("named", "wrong"),
-    [
-        ("--as=mine needs --raw", ["--as=mine"]),
-        ("/nowhere: not a folder", ["--raw=/nowhere"]),
-    ],
-)
-def test_mistakes_of_the_script_are_one_line(tmp_path, named, wrong):
-    with refused(named):
-        prepare.main(["mnist", *wrong, f"--data_dir={tmp_path / 'data'}"])
-    assert not (tmp_path / "data").exists()
+    command = (
+        "python -m lnrepro.main --config=configs/mnist.py --config.data.name=mine "
+    )
+    command += f"'--config.data.dir={folder}' --config.data.train_examples=None "
+    assert command in out
+    assert "--workdir=runs/mnist/mine\n" in out
+    assert prepare.training_command("mnist", "configs/mnist.py", None) == (
+        "python -m lnrepro.main --config=configs/mnist.py:paper"
+    )

@@ -11,12 +11,11 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from lnrepro import data
-from lnrepro.data import tfds_sets
-from lnrepro.data.ragged import Ragged
+from lnrepro.data import readers, tfds_sets
 from lnrepro.data.reader import Content, Reader
 from scripts import prepare
-from tests.data import idx, small
-from tests.data.reading import refused
+from tests.data import idx
+from tests.data.reading import refused, write
 
 SIZES = {"train": 36, "test": 10}
 
@@ -45,16 +44,15 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         return {split: self._generate_examples(split) for split in SIZES}
 
     def _generate_examples(self, split):
-        contents = idx.files()
         part = "train" if split == "train" else "t10k"
-        images = np.frombuffer(contents[idx.IMAGES.format(part)], np.uint8, offset=16)
-        labels = np.frombuffer(contents[idx.LABELS.format(part)], np.uint8, offset=8)
+        images = np.frombuffer(idx.files()[idx.IMAGES.format(part)][16:], np.uint8)
+        labels = idx.files()[idx.LABELS.format(part)][8:]
         for i, image in enumerate(images.reshape(-1, 28, 28)):
             # From an array, TFDS would encode the image with TensorFlow.
             png = io.BytesIO()
             Image.fromarray(image).save(png, "png")
             png.seek(0)
-            yield i, {"image": png, "label": int(labels[i])}
+            yield i, {"image": png, "label": labels[i]}
 
 
 @pytest.fixture(scope="module")
@@ -89,70 +87,56 @@ def as_tfrecord(stored, folder):
 def test_a_set_of_tfds_is_the_set_of_the_official_files(
     stored, tmp_path, monkeypatch, file_format
 ):
-    raw = idx.write(tmp_path / "raw", idx.files())
+    raw = write(tmp_path / "raw", idx.files())
     data.prepare("mnist", raw, tmp_path, own_name="from_files")
-    wanted = data.open_set("from_files", tmp_path)
+    checksum = data.open_set("from_files", tmp_path).sha256[:16]
     folder = stored
     if file_format == "tfrecord":
         folder = as_tfrecord(stored, tmp_path / "stored")
-    flags = ["mnist", f"--from_tfds={folder}", f"--data_dir={tmp_path}"]
+    flags = [f"--from_tfds={folder}", f"--data_dir={tmp_path}"]
     # Other images of the same format need another name.
     with refused(r"the official mnist: .* pass --as NAME"):
-        prepare.main(flags)
+        prepare.main(["mnist", *flags])
     # No checksum of the content of mr is known.
     with refused("'mr' cannot be the name of a set of own files"):
-        prepare.main(["mr", *flags[1:]])
-    prepare.main([*flags, "--as=from_tfds"])
-    assert data.open_set("from_tfds", tmp_path).sha256 == wanted.sha256
+        prepare.main(["mr", *flags])
     # The checksum of the content shows that it is the official one.
-    reader = dataclasses.replace(data.reader_of("mnist"), sha256=wanted.sha256[:16])
-    monkeypatch.setattr(small, "MNIST", reader, raising=False)
-    monkeypatch.setitem(data.TABLE, "mnist", "tests.data.small:MNIST")
-    prepare.main(flags)
+    reader = dataclasses.replace(data.reader_of("mnist"), sha256=checksum)
+    monkeypatch.setattr(readers.mnist, "MNIST", reader)
+    prepare.main(["mnist", *flags])
     found = data.open_set("mnist", tmp_path)
-    assert found.fingerprint == f"mnist/1.0.0/{reader.sha256}"
+    assert found.fingerprint == f"mnist/1.0.0/{checksum}"
 
 
-def test_what_is_no_set_of_images_is_refused(tmp_path):
-    flags = ["mnist", f"--from_tfds={tmp_path}", "--as=x", f"--data_dir={tmp_path}"]
-    with refused(r"not a set of images .*dataset_info"):
-        prepare.main(flags)
-    tfds_sets.write(data.open_set("story_mr"), tmp_path / "text")
-    flags[1] += "/text"
-    with refused(r"not a set of images .*KeyError..image"):
-        prepare.main(flags)
+def write_labels(root, labels):
+    """Write a set of three images with these labels in each split."""
+    columns = {"image": np.zeros((3, 28, 28), np.uint8), "label": labels}
+    splits = dict.fromkeys(("train", "valid", "test"), columns)
+    reader = Reader(title="Odd.", read=lambda raw: Content(splits))
+    data.prepare("odd", root, root, reader=reader)
+    tfds_sets.write(data.open_set("odd", root), root / "out")
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (
-            np.array([0, 1, -1]),
-            "label of example 2 of test is -1; a whole number from 0",
-        ),
-        (np.array([0, 1 / 7, 1]), "label of .* has the type float.*; a whole"),
-        (np.array([0, 2**32, 1]), "label of example 1 of test is 4294967296; a whole"),
-        (None, "has no column 'label'"),
+        ([0, 1 / 7, 1], "label of .* has the type float.*; a whole"),
+        ([0, 2**32, 1], "label of example 1 of .* is 4294967296; a whole"),
+        (None, r"not a set of images .*dataset_info"),
     ],
 )
-def test_labels_that_are_no_digits_are_refused(tmp_path, labels, message):
-    splits = {}
-    for split in ("train", "valid", "test"):
-        splits[split] = {"image": np.zeros((3, 28, 28), np.uint8)}
-        if labels is not None:
-            is_test = split == "test"
-            splits[split]["label"] = labels if is_test else np.abs(labels) % 2
-    reader = Reader(title="Odd.", read=lambda raw: Content(splits))
-    data.prepare("odd", tmp_path, tmp_path, reader=reader)
-    tfds_sets.write(data.open_set("odd", tmp_path), tmp_path / "out")
-    flags = ["mnist", f"--from_tfds={tmp_path / 'out'}", "--as=x"]
+def test_what_is_no_set_of_digits_is_refused(tmp_path, labels, message):
+    if labels:
+        write_labels(tmp_path, np.array(labels))
+    flags = [f"--from_tfds={tmp_path / 'out'}", "--as=x", f"--data_dir={tmp_path}"]
     with refused(message):
-        prepare.main([*flags, f"--data_dir={tmp_path}"])
+        prepare.main(["mnist", *flags])
 
 
 @pytest.mark.parametrize("name", ["digits", "story_mr"])
 def test_tfds_opens_a_set_of_ours(tmp_path, name):
-    prepare.main([name, f"--tfds={tmp_path / 'out'}"])
+    flags = [name, f"--tfds={tmp_path / 'out'}"]
+    prepare.main(flags)
     opened = data.open_set(name)
     builder = tfds.builder_from_directory(str(tmp_path / "out"))
     assert builder.name == name
@@ -162,16 +146,9 @@ def test_tfds_opens_a_set_of_ours(tmp_path, name):
         source = builder.as_data_source(split)
         assert len(source) == size
         for column, values in opened.columns(split).items():
-            dtype = (values.values if isinstance(values, Ragged) else values).dtype
             for i in (0, 1, size - 1):
-                found = source[i][column]
-                assert found.dtype == dtype
-                np.testing.assert_array_equal(found, values[i])
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+                np.testing.assert_array_equal(source[i][column], values[i], strict=True)
     with refused("out: exists already; name a new folder"):
-        prepare.main([name, f"--tfds={tmp_path / 'out'}"])
-
-
-def test_books_are_no_set_of_examples(tmp_path):
+        prepare.main(flags)
     with refused("stories: its columns differ in length"):
-        tfds_sets.write(data.open_set("stories"), tmp_path / "out")
+        tfds_sets.write(data.open_set("stories"), tmp_path / "books")

@@ -102,7 +102,7 @@ def _karpathy(files: Files) -> Files:
     return {"dataset_coco.json": json.dumps({"images": images}).encode()} | features
 
 
-def _archived(files: Files, folder: str, name: str) -> Files:
+def archived(files: Files, folder: str, name: str) -> Files:
     """Put the files of a folder into a tar archive."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
@@ -167,7 +167,7 @@ def _formats() -> dict[str, Format]:
         vectors = {"v": getattr(test_word2vec, kind)(test_word2vec.VECTORS)}
         found[f"{kind} vectors"] = Format("", "v", vectors, VECTORS)
     archive = "lineStrokes-all.tar"
-    files = _archived(SETS["iam_ondb"], "lineStrokes", archive)
+    files = archived(SETS["iam_ondb"], "lineStrokes", archive)
     found["archive"] = Format("iam_ondb", archive, files, TAR)
     for suffix, pack in PACK.items():
         packed = dict(SETS["sick"])

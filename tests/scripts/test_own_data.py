@@ -69,7 +69,7 @@ def run_block(folder, text):
 
 @pytest.mark.slow
 def test_own_images_train_by_the_command_that_prepare_prints(tmp_path):
-    idx.write(tmp_path / "my_files", idx.files())
+    write(tmp_path / "my_files", idx.files())
     printed = run_block(tmp_path, block("sh", "mnist --raw my_files"))
     # It prints a command for each experiment. The page shows the beginning of one.
     shown = block("sh", "config.data.name=my_digits").partition(" --config.data.train_")

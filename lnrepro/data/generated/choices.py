@@ -26,6 +26,10 @@ class Choices:
         """Return one of the items."""
         return items[self.below(len(items))]
 
+    def take(self, items: list[T]) -> T:
+        """Remove one of the items, and return it."""
+        return items.pop(self.below(len(items)))
+
     def shuffle(self, items: Iterable[T]) -> list[T]:
         """Return the items in random order."""
         return sorted(items, key=lambda _: self._random())

@@ -31,36 +31,32 @@ LICENCE = (
 
 def read_digits(raw: RawFolder) -> Content:
     """Split the digits in scikit-learn's order."""
-    images, labels = load()
-    columns = {"image": images.astype(np.uint8), "label": labels.astype(np.int32)}
-    return divided(columns, 1437, 180)
+    digits = load()
+    image, label = digits.images.astype(np.uint8), digits.target.astype(np.int32)
+    return divided({"image": image, "label": label}, 1437, 180)
 
 
 def read_binarized_digits(raw: RawFolder) -> Content:
     """Enlarge and binarise the digits, and split them in scikit-learn's order."""
-    images, _ = load()
     # 16 is the largest grey level.
-    return divided({"image": binarise(enlarge(images / 16.0))}, 1297, 250)
+    grey = load().images / 16.0
+    return divided({"image": binarise(enlarge(grey))}, 1297, 250)
 
 
-def load() -> tuple[np.ndarray, np.ndarray]:
-    """Return the images and the labels."""
+def load() -> Any:
+    """Return scikit-learn's digits, with `images` and `target`."""
     from sklearn.datasets import load_digits
 
-    digits: Any = load_digits()
-    return digits.images, digits.target
+    return load_digits()
 
 
 def divided(columns: Columns, train: int, valid: int) -> Content:
     """Return `train` examples, then `valid` examples, and the others as test."""
-    parts = {
-        "train": slice(train),
-        "valid": slice(train, train + valid),
-        "test": slice(train + valid, None),
-    }
-    splits = {}
-    for split, part in parts.items():
-        splits[split] = {name: column[part] for name, column in columns.items()}
+    splits = {split: {} for split in ("train", "valid", "test")}
+    for name, column in columns.items():
+        parts = np.split(column, [train, train + valid])
+        for split, part in zip(splits.values(), parts, strict=True):
+            split[name] = part
     return Content(splits)
 
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from lnrepro.data.generated.choices import Choices
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.cnn import COLUMNS, File, encode
-from lnrepro.data.readers.question import FOLDERS
+from lnrepro.data.readers.cnn import COLUMNS, encode
 
 SPLITS = {"training": 4000, "validation": 400, "test": 400}
 ENTITIES = 12
@@ -67,52 +66,49 @@ def read(raw: RawFolder) -> Content:
 
 def story(choices: Choices) -> str:
     """Return the text of one .question file without its address."""
-    numbers = choices.shuffle(range(ENTITIES))
+    entities = [f"@entity{n}" for n in choices.shuffle(range(ENTITIES))]
     events = choices.shuffle(EVENTS)[:EVENTS_IN_STORY]
     # The events that happen at a place. People and places are different entities.
     with_place = choices.shuffle(range(EVENTS_IN_STORY))[:PLACES_IN_STORY]
-    people, places = numbers[:EVENTS_IN_STORY], iter(numbers[EVENTS_IN_STORY:])
-    # {index of an event: its place}, and the entities named so far.
-    place_of: dict[int, int] = {}
-    named: list[int] = []
+    people, places = entities[:EVENTS_IN_STORY], entities[EVENTS_IN_STORY:]
+    place_of = dict(zip(sorted(with_place), places, strict=False))
+    # The entities named so far.
+    named = []
     sentences = []
     for i, (event, _) in enumerate(events):
-        text = event.replace("X", f"@entity{people[i]}")
+        text = event.replace("X", people[i])
         time = choices.choose(TIMES)
         named.append(people[i])
-        if i in with_place:
-            place_of[i] = next(places)
+        if i in place_of:
             named.append(place_of[i])
-            text += f" in @entity{place_of[i]}"
-        time_first = choices.below(2)
-        sentences.append(f"{time} {text} ." if time_first else f"{text} {time} .")
+            text += f" in {place_of[i]}"
+        sentences += [time, text, "."] if choices.below(2) else [text, time, "."]
         if choices.below(2):
             filler = choices.choose(FILLERS)
             # Only entities that were named before, so that the filler gives nothing new
             # away.
-            entity = choices.choose(named)
-            sentences.append(filler.replace("X", f"@entity{entity}") + " .")
+            sentences += [filler.replace("X", choices.choose(named)), "."]
     # The question asks for the person or, where there is one, half of the time for the
     # place.
     asked = choices.below(EVENTS_IN_STORY)
     _, question = events[asked]
     answer = people[asked]
     if asked in place_of and choices.below(2):
-        question = question.replace("X", f"@entity{answer}") + " in @placeholder"
+        question = question.replace("X", answer) + " in @placeholder"
         answer = place_of[asked]
     question = question.replace("X", "@placeholder")
     # Twenty numbers stand between two stories.
     choices.shuffle(range(20))
-    return "\n\n".join([" ".join(sentences), question, f"@entity{answer}"])
+    return "\n\n".join([" ".join(sentences), question, answer])
 
 
-def files() -> Iterator[File]:
-    """Yield the file of every story."""
+def files() -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of the file of every story."""
     for seed, (folder, count) in enumerate(SPLITS.items()):
         choices = Choices(seed)
         for i in range(count):
-            content = f"generated/{folder}/{i:05d}\n\n{story(choices)}".encode()
-            yield File(FOLDERS[folder], f"questions/{folder}/{i:05d}.question", content)
+            name = f"{folder}/{i:05d}"
+            yield f"{name}.question", f"generated/{name}\n\n{story(choices)}".encode()
 
 
 NEWS_STORIES = Reader(

@@ -43,17 +43,18 @@ SHARP_COSINE = np.cos(np.deg2rad(50.0))
 VOWELS = "aeiou"
 CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 PUNCTUATION = "',."
+# Smallest and largest values of the attributes of a writer, in their order.
+SMALLEST = (-0.05, 0.85, 0.85, -1.5, 4.2, 0.03)
+LARGEST = (0.35, 1.15, 1.1, 1.5, 5.4, 0.12)
 
 
 def read(raw: RawFolder) -> Content:
     """Generate the lines of both splits."""
-    splits = {}
-    for seed, (split, count) in enumerate(LINES.items()):
-        splits[split] = [
-            Line(offsets(points), text, f"{split}-{i:05}", 0)
-            for i, (text, points) in enumerate(generate(count, seed))
-        ]
-    return content_of(splits, np.int32)
+    splits = {split: [] for split in LINES}
+    for seed, (split, lines) in enumerate(splits.items()):
+        for i, (text, points) in enumerate(generate(LINES[split], seed)):
+            lines.append(Line(offsets(points), text, f"{split}-{i:05}", 0))
+    return content_of(splits)
 
 
 def generate(count: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -64,7 +65,10 @@ def generate(count: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
       seed: seed of texts and jitter.
     """
     # Seeds of their own, so that both splits have the same writers.
-    writers = [Writer(np.random.RandomState(1000 + i)) for i in range(WRITERS)]
+    writers = []
+    for i in range(WRITERS):
+        traits = np.random.RandomState(1000 + i).uniform(SMALLEST, LARGEST)
+        writers.append(Writer(*traits.tolist()))
     rng = np.random.RandomState(seed)
     for _ in range(count):
         text = random_text(rng)
@@ -97,16 +101,24 @@ def _random_word(rng: np.random.RandomState) -> str:
     return word
 
 
-class Writer:
-    """A handwriting: its slant, size, width, spacing, speed and jitter."""
+class Writer(NamedTuple):
+    """A handwriting.
 
-    def __init__(self, rng: np.random.RandomState):
-        self.slant = rng.uniform(-0.05, 0.35)
-        self.size = rng.uniform(0.85, 1.15)
-        self.width = rng.uniform(0.85, 1.1)
-        self.gap = rng.uniform(-1.5, 1.5)
-        self.speed = rng.uniform(4.2, 5.4)
-        self.jitter = rng.uniform(0.03, 0.12)
+    Attributes:
+      slant: to the right.
+      size: of all that is written.
+      width: of letters and spaces.
+      gap: between letters.
+      speed: distance of the points.
+      jitter: standard deviation of the points.
+    """
+
+    slant: float
+    size: float
+    width: float
+    gap: float
+    speed: float
+    jitter: float
 
     def write(self, text: str, rng: np.random.RandomState) -> np.ndarray:
         """Write a text.
@@ -131,7 +143,7 @@ class Writer:
             for stroke in strokes:
                 # The spacing of the points is the speed of the pen.
                 spacing = self.speed * rng.uniform(0.95, 1.05)
-                across, down = resample(stroke, spacing).T
+                across, down = resample(stroke, spacing)
                 # Width, slant and a small rotation. The stretch follows.
                 slanted = across * self.width - down * (self.slant + turn)
                 turned = across * turn + down
@@ -146,14 +158,12 @@ class Stroke(NamedTuple):
     """A polyline.
 
     Attributes:
-      x: to the right, for each point.
-      y: downwards, for each point.
+      points: x, to the right, and y, downwards, of each point [n, 2].
       distance: the way along the polyline to each point.
       bounds: the way to its beginning, its sharp corners and its end.
     """
 
-    x: np.ndarray
-    y: np.ndarray
+    points: np.ndarray
     distance: np.ndarray
     bounds: list[float]
 
@@ -186,13 +196,13 @@ def polyline(points: np.ndarray) -> Stroke:
     unit = edges / length[:, None]
     cosine = np.sum(unit[1:] * unit[:-1], axis=1)
     corners = np.flatnonzero(cosine < SHARP_COSINE) + 1
-    distance = np.concatenate([[0.0], np.cumsum(length)])
+    distance = np.cumsum([0.0, *length])
     bounds = distance[[0, *corners, -1]].tolist()
-    return Stroke(points[:, 0], points[:, 1], distance, bounds)
+    return Stroke(points, distance, bounds)
 
 
-def resample(stroke: Stroke, spacing: float) -> np.ndarray:
-    """Return points along a polyline [n, 2], with its ends and sharp corners.
+def resample(stroke: Stroke, spacing: float) -> list[np.ndarray]:
+    """Return x and y of points along a polyline [2, n], with its ends and corners.
 
     Between these, the points have equal distances.
 
@@ -200,15 +210,12 @@ def resample(stroke: Stroke, spacing: float) -> np.ndarray:
       stroke: the polyline.
       spacing: the distance to aim at.
     """
-    parts = [np.zeros(1)]
+    wanted = [0.0]
     for start, end in itertools.pairwise(stroke.bounds):
         # Between two corners, the number of steps that comes nearest to the spacing.
         count = max(1, round((end - start) / spacing))
-        parts.append(np.linspace(start, end, count + 1)[1:])
-    wanted = np.concatenate(parts)
-    x = np.interp(wanted, stroke.distance, stroke.x)
-    y = np.interp(wanted, stroke.distance, stroke.y)
-    return np.array([x, y]).T
+        wanted.extend(np.linspace(start, end, count + 1)[1:])
+    return [np.interp(wanted, stroke.distance, axis) for axis in stroke.points.T]
 
 
 GENERATED_STROKES = Reader(

@@ -8,7 +8,7 @@ and how much two sentences share (story_sick, from 1 to 5).
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from lnrepro.data.generated.choices import Choices
 
@@ -21,160 +21,125 @@ PAIRS = {"train": 600, "trial": 150, "test": 600}
 # Sentences in the middle of a story.
 MIDDLE = 6
 
-# Words by their kind, such as {"verb": ("rowed", "steered")}.
-Words = Mapping[str, tuple[str, ...]]
+# Words by their kind, such as {"verb": ["rowed", "steered"]}.
+Words = dict[str, list[str]]
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+def _words(**kinds: str) -> Words:
+    """Return the words of each kind, which commas separate."""
+    return {kind: text.split(", ") for kind, text in kinds.items()}
 
 
-NAMES = {
-    "she": _words("anna clara ella grace julia lucy mary nora olga rosa"),
-    "he": _words("adam bruno david felix henry jacob leo martin oscar peter"),
-}
+NAMES = _words(
+    she="anna, clara, ella, grace, julia, lucy, mary, nora, olga, rosa",
+    he="adam, bruno, david, felix, henry, jacob, leo, martin, oscar, peter",
+)
 CASES = {
     "she": {"objective": "her", "possessive": "her"},
     "he": {"objective": "him", "possessive": "his"},
 }
-
-
-def _topic(places: str, things: str, people: str, verbs: str, synonyms: str) -> Words:
-    return {
-        # Where a story happens.
-        "place": _words(places),
-        # What is there, whom the character meets, and what one does with the things.
-        "thing": _words(things),
-        "person": _words(people),
-        "verb": _words(verbs),
-        # Pairs of words with the same meaning, such as "boat=ship".
-        "synonym": _words(synonyms),
-    }
-
-
+# Where a story happens, what is there, whom the character meets, and what one does with
+# the things. Synonyms are pairs of words with the same meaning.
 TOPICS = (
-    _topic(
-        "harbour beach shore",
-        "boat sail net oar",
-        "sailor fisherman",
-        "rowed steered mended tied",
-        "boat=ship shore=coast",
+    _words(
+        place="harbour, beach, shore",
+        thing="boat, sail, net, oar",
+        person="sailor, fisherman",
+        verb="rowed, steered, mended, tied",
+        synonym="boat=ship, shore=coast",
     ),
-    _topic(
-        "kitchen bakery pantry",
-        "soup bread cake oven",
-        "cook baker",
-        "stirred tasted baked warmed",
-        "cook=chef bread=loaf",
+    _words(
+        place="kitchen, bakery, pantry",
+        thing="soup, bread, cake, oven",
+        person="cook, baker",
+        verb="stirred, tasted, baked, warmed",
+        synonym="cook=chef, bread=loaf",
     ),
-    _topic(
-        "garden park meadow",
-        "roses apples fence spade",
-        "gardener neighbour",
-        "watered planted picked trimmed",
-        "roses=flowers fence=hedge",
+    _words(
+        place="garden, park, meadow",
+        thing="roses, apples, fence, spade",
+        person="gardener, neighbour",
+        verb="watered, planted, picked, trimmed",
+        synonym="roses=flowers, fence=hedge",
     ),
-    _topic(
-        "school classroom library",
-        "book lesson pencil letter",
-        "teacher pupil",
-        "read wrote copied studied",
-        "pupil=student book=novel",
+    _words(
+        place="school, classroom, library",
+        thing="book, lesson, pencil, letter",
+        person="teacher, pupil",
+        verb="read, wrote, copied, studied",
+        synonym="pupil=student, book=novel",
     ),
-    _topic(
-        "theatre hall studio",
-        "piano violin song drum",
-        "singer musician",
-        "played practised tuned performed",
-        "song=melody violin=fiddle",
+    _words(
+        place="theatre, hall, studio",
+        thing="piano, violin, song, drum",
+        person="singer, musician",
+        verb="played, practised, tuned, performed",
+        synonym="song=melody, violin=fiddle",
     ),
-    _topic(
-        "farm stable barn",
-        "horse cow cart hay",
-        "farmer shepherd",
-        "fed brushed led loaded",
-        "horse=pony farmer=peasant",
+    _words(
+        place="farm, stable, barn",
+        thing="horse, cow, cart, hay",
+        person="farmer, shepherd",
+        verb="fed, brushed, led, loaded",
+        synonym="horse=pony, farmer=peasant",
     ),
-    _topic(
-        "mountain forest valley",
-        "path tent rope map",
-        "guide hunter",
-        "followed carried packed unrolled",
-        "forest=wood path=trail",
+    _words(
+        place="mountain, forest, valley",
+        thing="path, tent, rope, map",
+        person="guide, hunter",
+        verb="followed, carried, packed, unrolled",
+        synonym="forest=wood, path=trail",
     ),
-    _topic(
-        "station platform carriage",
-        "train ticket suitcase window",
-        "driver passenger",
-        "bought opened closed watched",
-        "suitcase=bag train=express",
+    _words(
+        place="station, platform, carriage",
+        thing="train, ticket, suitcase, window",
+        person="driver, passenger",
+        verb="bought, opened, closed, watched",
+        synonym="suitcase=bag, train=express",
     ),
-    _topic(
-        "market shop square",
-        "cheese basket coin scarf",
-        "merchant customer",
-        "sold counted wrapped weighed",
-        "merchant=trader basket=hamper",
+    _words(
+        place="market, shop, square",
+        thing="cheese, basket, coin, scarf",
+        person="merchant, customer",
+        verb="sold, counted, wrapped, weighed",
+        synonym="merchant=trader, basket=hamper",
     ),
-    _topic(
-        "workshop garage cellar",
-        "engine hammer wheel clock",
-        "mechanic carpenter",
-        "repaired cleaned lifted turned",
-        "repaired=fixed engine=motor",
+    _words(
+        place="workshop, garage, cellar",
+        thing="engine, hammer, wheel, clock",
+        person="mechanic, carpenter",
+        verb="repaired, cleaned, lifted, turned",
+        synonym="repaired=fixed, engine=motor",
     ),
 )
 
 
-# By label: 0 is negative, 1 is positive.
-MOODS: tuple[Words, Words] = (
-    {
-        # Of people.
-        "adjective": _words(
-            "sad gloomy lonely worried tired bitter cross hopeless jealous weary "
-            "furious afraid grim"
-        ),
-        # Of things and days.
-        "judgement": _words(
-            "terrible nasty dreadful horrible dull miserable ugly poor useless hideous "
-            "rotten shabby"
-        ),
-        "adverb": _words("sadly grimly wearily bitterly coldly harshly darkly"),
-        # What people of this mood do.
-        "does": _words("cried sighed shouted wept groaned moaned cursed"),
-        "weather": (
-            "the rain was cold",
-            "the sky was dark",
-            "the wind was bitter",
-            "the dogs were howling",
-        ),
-    },
-    {
-        "adjective": _words(
-            "happy glad cheerful delighted proud merry joyful pleased hopeful content "
-            "calm grateful jolly"
-        ),
-        "judgement": _words(
-            "wonderful lovely splendid brilliant charming superb pretty fine perfect "
-            "delightful sweet grand"
-        ),
-        "adverb": _words("gladly merrily proudly gently warmly kindly brightly"),
-        "does": _words("smiled laughed danced sang cheered whistled hummed"),
-        "weather": (
-            "the sun was warm",
-            "the sky was bright",
-            "the air was sweet",
-            "the birds were singing",
-        ),
-    },
+# By label: 0 is negative, 1 is positive. Adjectives are of people, judgements of things
+# and days.
+MOODS = (
+    _words(
+        adjective="sad, gloomy, lonely, worried, tired, bitter, cross, hopeless, "
+        "jealous, weary, furious, afraid, grim",
+        judgement="terrible, nasty, dreadful, horrible, dull, miserable, ugly, poor, "
+        "useless, hideous, rotten, shabby",
+        adverb="sadly, grimly, wearily, bitterly, coldly, harshly, darkly",
+        does="cried, sighed, shouted, wept, groaned, moaned, cursed",
+        weather="the rain was cold, the sky was dark, the wind was bitter, "
+        "the dogs were howling",
+    ),
+    _words(
+        adjective="happy, glad, cheerful, delighted, proud, merry, joyful, pleased, "
+        "hopeful, content, calm, grateful, jolly",
+        judgement="wonderful, lovely, splendid, brilliant, charming, superb, pretty, "
+        "fine, perfect, delightful, sweet, grand",
+        adverb="gladly, merrily, proudly, gently, warmly, kindly, brightly",
+        does="smiled, laughed, danced, sang, cheered, whistled, hummed",
+        weather="the sun was warm, the sky was bright, the air was sweet, "
+        "the birds were singing",
+    ),
 )
-TIMES = (
-    "in the morning",
-    "at noon",
-    "in the evening",
-    "at night",
-    "on sunday",
-    "after a while",
+TIMES = _words(
+    time="in the morning, at noon, in the evening, at night, on sunday, after a while",
 )
 # Sentences by their kind. A word in braces is one of a scene, or is chosen among words
 # of its kind. The order of all of them determines the data sets.
@@ -216,12 +181,8 @@ SENTENCES = {
     ),
     "phrase": ("{adjective} and {adjective}", "{judgement} {thing}", "{does} {adverb}"),
 }
-# The same with empty braces for words that are chosen, and the kinds of these.
+# The words that are chosen.
 DRAWN = re.compile("{(time|thing|verb|adjective|judgement|adverb|does|weather)}")
-FORMS = {
-    kind: [(DRAWN.sub("{}", text), DRAWN.findall(text)) for text in texts]
-    for kind, texts in SENTENCES.items()
-}
 
 
 class Scene:
@@ -246,7 +207,7 @@ class Scene:
         self._choices = choices
         self.topic = topic or choices.choose(TOPICS)
         self.mood = choices.choose((0, 1)) if mood is None else mood
-        self._words = {"time": TIMES, **self.topic, **MOODS[self.mood]}
+        self._words = TIMES | self.topic | MOODS[self.mood]
         pronoun = choices.choose(("she", "he"))
         self.fixed = {
             "pronoun": pronoun,
@@ -258,12 +219,12 @@ class Scene:
 
     def sentence(self, kind: str) -> str:
         """Choose words for all sentences of a kind, and return one of them."""
-        choose = self._choices.choose
-        filled = []
-        for text, kinds in FORMS[kind]:
-            filled.append((text, [choose(self._words[kind]) for kind in kinds]))
-        text, words = choose(filled)
-        return text.format(*words, **self.fixed)
+
+        def chosen(kind_of_word: re.Match[str]) -> str:
+            return self._choices.choose(self._words[kind_of_word[1]])
+
+        filled = [DRAWN.sub(chosen, text) for text in SENTENCES[kind]]
+        return self._choices.choose(filled).format(**self.fixed)
 
     def story(self) -> list[str]:
         """Return ten sentences. In a third of them, words are replaced by synonyms."""
@@ -274,11 +235,10 @@ class Scene:
             middle.append(self.sentence("telling" if choose((0, 1)) else "judging"))
         first = [self.sentence(kind) for kind in ("opening", "telling")]
         last = [self.sentence(kind) for kind in ("judging", "closing")]
-        sentences = []
-        for sentence in [*first, *middle, *last]:
+        sentences = [*first, *middle, *last]
+        for i, sentence in enumerate(sentences):
             if choose((0, 0, 1)):
-                sentence = with_synonyms(sentence, self.topic)
-            sentences.append(sentence)
+                sentences[i] = with_synonyms(sentence, self.topic)
         return sentences
 
 
@@ -311,14 +271,14 @@ def labelled(task: str) -> list[tuple[str, int]]:
     """
     # Every task has a seed of its own.
     choices = Choices(2 + ("mr", "cr", "subj", "mpqa").index(task))
-    kinds = {"mr": "judging", "cr": "review", "mpqa": "phrase"}
     rows = []
-    for label in [1] * (LABELLED // 2) + [0] * (LABELLED // 2):
-        if task == "subj":
-            text = Scene(choices).sentence("telling" if label else "judging")
-        else:
-            text = Scene(choices, mood=label).sentence(kinds[task])
-        rows.append((text, label))
+    for label in (1, 0):
+        kind = {"mr": "judging", "cr": "review", "mpqa": "phrase"}.get(task)
+        for _ in range(LABELLED // 2):
+            # Sentences of "subj" have any mood.
+            scene = Scene(choices, mood=label if kind else None)
+            text = scene.sentence(kind or ("judging", "telling")[label])
+            rows.append((text, label))
     return rows
 
 
@@ -344,22 +304,18 @@ def _pair(choices: Choices) -> tuple[str, str, float]:
     distance = choices.choose(("same", "near", "near", "near", "far", "far"))
     if distance == "same":
         return first, with_synonyms(first, scene.topic), 5.0
-    if distance == "near":
-        other = Scene(choices, scene.topic, scene.mood)
-    else:
-        other = Scene(choices)
+    is_near = distance == "near"
+    other = Scene(choices, scene.topic, scene.mood) if is_near else Scene(choices)
     # The choice comes first, so that the stream of choices does not depend on the
     # distance.
-    if choices.choose((0, 1)) and distance == "near":
+    if choices.choose((0, 1)) and is_near:
         other.fixed = scene.fixed
-    same_kind = choices.choose((True, False))
-    other_kind = "judging" if kind == "telling" else "telling"
-    second = other.sentence(kind if same_kind else other_kind)
+    other_kind = choices.choose((kind, "judging" if kind == "telling" else "telling"))
     # Each of the four adds 0.9, see `pairs`.
     shared = [
         other.topic is scene.topic,
         other.mood == scene.mood,
         other.fixed["name"] == scene.fixed["name"],
-        same_kind,
+        other_kind == kind,
     ]
-    return first, second, 1.0 + 0.9 * sum(shared)
+    return first, other.sentence(other_kind), 1.0 + 0.9 * sum(shared)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from scipy.ndimage import minimum_filter1d
 
 from lnrepro.data.ragged import OFFSETS, Writer, forget_pages
 from lnrepro.data.raw_folder import RawFolder
@@ -35,9 +36,9 @@ def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Conten
     """Write the columns of books.
 
     Args:
-      books: the books.
+      books: the books. A name is the place of a file in the folder.
       folder: where the columns are written.
-      raw: the folder of the books, which counts them and is told of progress.
+      raw: the folder of the books, which counts copies and is told of progress.
 
     Raises:
       DataError: a book is damaged or not tokenised, or there is no triple.
@@ -48,7 +49,7 @@ def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Conten
     for name, blocks in books:
         attached = apart = digest = 0
         for number, text in blocks:
-            raw.progress(f"reading {pathlib.PurePath(name).name}", number, 0)
+            raw.progress(f"reading {name}", number, 0)
             block = plain_text(text).encode("utf-8")
             if not block.endswith(b"\n"):
                 block += b"\n"
@@ -56,12 +57,13 @@ def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Conten
             apart += len(APART.findall(block))
             lines.add(block)
             digest = hash((digest, block))
-        raw.contents.append(digest)
+        if name in raw.found:
+            raw.found[name] = digest
         if attached > apart:
             raise DataError(
-                f"{name}: {attached:,} lines end with a full stop that is attached to "
-                f"a word, and {apart:,} with one apart; this is not one tokenised "
-                f"sentence per line; {CONVERT}"
+                f"{raw.folder / name}: {attached:,} lines end with a full stop that is "
+                f"attached to a word, and {apart:,} with one apart; this is not one "
+                f"tokenised sentence per line; {CONVERT}"
             )
         if len(lines.lengths) > starts[-1]:
             starts.append(len(lines.lengths))
@@ -72,7 +74,7 @@ def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Conten
         raise DataError(
             f"{count:,} sentences in {len(starts) - 1} books, but nowhere three "
             f"in a row of 1 to {LONGEST} words; one sentence per line and at least "
-            f"three lines per file are needed; the last file was {name}"
+            f"three lines per file are needed; the last file was {raw.folder / name}"
         )
     facts = {
         "lines": count,
@@ -161,10 +163,8 @@ def _write_triples(
       The number of triples whose middle sentence has 1, 2, ... LONGEST words.
     """
     middle = np.frombuffer(lengths, np.uint8)
-    is_short = middle <= LONGEST
-    is_middle = is_short.copy()
-    is_middle[1:] &= is_short[:-1]
-    is_middle[:-1] &= is_short[1:]
+    # Whether a line, the one before it and the one after it are short.
+    is_middle: np.ndarray = minimum_filter1d(middle <= LONGEST, 3)
     # The first and the last line of a book are not in the middle of a triple.
     is_middle[starts[:-1]] = False
     is_middle[np.array(starts[1:], int) - 1] = False

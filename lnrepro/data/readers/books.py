@@ -46,15 +46,15 @@ def write(raw: RawFolder, folder: pathlib.Path) -> Content:
       DataError: a file is missing, damaged or no tokenised text, or there is no triple.
     """
     if raw.official:
-        paths = [raw.path(name) for name in FILES]
+        paths = {name: raw.path(name) for name in FILES}
     else:
-        paths = list(raw.paths(".txt").values())
+        paths = dict(raw.paths(".txt"))
     if not paths:
         raise raw.missing(
             f"{raw.folder}: no .txt file there, {PLAIN_OR_PACKED}; put one there for "
             "each book, with one sentence per line"
         )
-    books = ((str(path), text_blocks(path)) for path in paths)
+    books = ((name, text_blocks(path)) for name, path in paths.items())
     return index(books, folder / "train", raw)
 
 

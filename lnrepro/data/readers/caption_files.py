@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data import files
-from lnrepro.data.files import AGAIN, decode, quoted
+from lnrepro.data.files import AGAIN, decode
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.errors import DataError
 
@@ -64,27 +64,21 @@ def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
             ids = np.array(decode(files.read(ids_file), ids_file).split(), np.int64)
         except (ValueError, OverflowError) as e:
             raise DataError(
-                f"{ids_file}: not one image id per line ({quoted(str(e))}); {AGAIN}"
+                f"{ids_file}: not one image id per line ({e!r:.80}); {AGAIN}"
             ) from None
     if len(ids) == rows:
-        if len(captions) % rows:
-            raise DataError(
-                f"{where}: {len(captions)} captions are not the same number for each "
-                f"of {rows} images; if the numbers differ, write {stem}_ids.txt with "
-                "the number of the image of each caption"
-            )
-        starts = np.arange(0, len(captions), len(captions) // rows)
-    else:
-        # There is one id for each caption.
-        starts = np.flatnonzero(np.diff(ids, prepend=-1))
-        if len(captions) != len(ids) or len(starts) != rows:
-            raise DataError(
-                f"{ids_file}: {len(ids)} ids of {len(starts)} images, which are not "
-                f"one for each of {rows} images or of {len(captions)} captions"
-            )
-        ids = ids[starts]
+        # From one id for each image to one for each caption.
+        ids = np.repeat(ids, len(captions) // rows)
+    starts = np.flatnonzero(np.diff(ids, prepend=-1))
+    if len(captions) != len(ids) or len(starts) != rows:
+        raise DataError(
+            f"{where}: {len(captions)} captions are not the same number for each of "
+            f"{rows} images; if the numbers differ, write {stem}_ids.txt with the "
+            f"number of the image of each caption (now {len(ids)} ids of {len(starts)} "
+            "images)"
+        )
     bounds = itertools.pairwise([*starts, len(captions)])
-    return Split([captions[start:end] for start, end in bounds], ids, where)
+    return Split([captions[start:end] for start, end in bounds], ids[starts], where)
 
 
 def parse_text(content: bytes, where: object) -> Lines:
@@ -135,7 +129,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
     except Exception as e:
         raise DataError(
             f"{where}: not JSON with a list of images that have split, cocoid and "
-            f"sentences[].tokens ({quoted(repr(e))}); {AGAIN}"
+            f"sentences[].tokens ({e!r:.80}); {AGAIN}"
         ) from e
     found["train"] += found["restval"]
     splits = {}

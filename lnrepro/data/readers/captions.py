@@ -31,8 +31,6 @@ features do not have unit length. If an image has another number of captions tha
 """
 
 import itertools
-import pathlib
-import warnings
 from collections import Counter
 from collections.abc import Mapping
 
@@ -89,15 +87,9 @@ def read(raw: RawFolder) -> Content:
             )
         captions[split], kept = _without_empty(found[split])
         images[split] = features if len(kept) == len(features) else features[kept]
-        not_unit[split] = count_not_unit(images[split], where)
-    content = content_of(images, captions)
-    facts = {**content.facts, "not_unit": not_unit}
-    by_image = itertools.chain.from_iterable(c.by_image for c in captions.values())
-    counts = list(map(len, by_image))
-    if set(counts) != {PER_IMAGE}:
-        facts["captions_per_image"] = [min(counts), max(counts)]
-    numbers = {"features": images["train"].shape[1], "captions": sum(counts)}
-    return Content(content.splits, facts, numbers)
+        not_unit[split] = count_not_unit(images[split])
+    splits, facts, counts = content_of(images, captions)
+    return Content(splits, {**facts, "not_unit": not_unit}, counts)
 
 
 def content_of(
@@ -117,33 +109,26 @@ def content_of(
     dev = _frequent(captions["valid"].by_image[:DEV])
     dev_words = [word for word in dev if word not in known]
     ids = Vocabulary([*words, *dev_words])
-    splits = {}
+    splits, numbers = {}, []
     for split, found in captions.items():
         splits[split] = columns_of(images[split], found, ids)
-    return Content(splits, {"words": words, "dev_words": dev_words})
+        numbers += map(len, found.by_image)
+    facts: dict[str, object] = {"words": words, "dev_words": dev_words}
+    if set(numbers) != {PER_IMAGE}:
+        facts["captions_per_image"] = [min(numbers), max(numbers)]
+    counts = {"features": images["train"].shape[1], "captions": sum(numbers)}
+    return Content(splits, facts, counts)
 
 
-def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
-    """Count the rows whose length differs from 1 by more than 1 %, and warn of them.
+def count_not_unit(images: np.ndarray) -> int:
+    """Count the rows of [N, D] whose length differs from 1 by more than 1 %.
 
     The authors divide features by their length. Other features are allowed, but their
     results are not comparable.
-
-    Args:
-      images: features [N, D].
-      where: name of the file, for messages.
     """
     # In float64, the length of finite float32 numbers is finite.
     lengths = np.sqrt(np.einsum("nd,nd->n", images, images, dtype=np.float64))
-    count = int((np.abs(lengths - 1) > 0.01).sum())
-    if count:
-        warnings.warn(
-            f"{where}: {count:,} of {len(images):,} images are not of unit length "
-            f"({lengths.min():.3g} to {lengths.max():.3g}); these are not the authors' "
-            "features",
-            stacklevel=2,
-        )
-    return count
+    return int((np.abs(lengths - 1) > 0.01).sum())
 
 
 def _without_empty(split: Split) -> tuple[Split, list[int]]:
@@ -160,7 +145,7 @@ def _without_empty(split: Split) -> tuple[Split, list[int]]:
     leave_out(split.where, "captions without words", places, len(lines))
     by_image = [list(filter(None, captions)) for captions in split.by_image]
     kept = [i for i, captions in enumerate(by_image) if captions]
-    return Split([by_image[i] for i in kept], split.ids[kept], split.where), kept
+    return Split(list(filter(None, by_image)), split.ids[kept], split.where), kept
 
 
 def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:

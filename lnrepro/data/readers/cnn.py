@@ -23,7 +23,8 @@ Id 0 is padding, the next ids are the entities, and the other words follow by fr
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ from lnrepro.data.readers.question import (
     ENTITY,
     FOLDERS,
     PLACEHOLDER,
+    Question,
     parse,
     ranks,
 )
@@ -42,20 +44,6 @@ from lnrepro.errors import DataError
 
 PADDING, UNKNOWN, NUMBER = "<pad>", "<unk>", "<num>"
 FIRST_ENTITY = 1
-
-
-class File(NamedTuple):
-    """A file with a question.
-
-    Attributes:
-      split: its split.
-      name: its name.
-      content: its content.
-    """
-
-    split: str
-    name: str
-    content: bytes
 
 
 class Example(NamedTuple):
@@ -67,14 +55,36 @@ class Example(NamedTuple):
     answer: int
 
 
+def example(found: Question, rank: np.ndarray, words: dict[str, int]) -> Example:
+    """Return a question with the ids of its words.
+
+    Args:
+      found: the question.
+      rank: the rank of the sentence of each token of the passage.
+      words: the preliminary id of each word. New words get the next ones.
+    """
+    passage = np.array([words[token] for token in found.passage], np.int32)
+    question = np.array([words[token] for token in found.question], np.int32)
+    return Example(passage, rank, question, words[found.answer])
+
+
 def read(raw: RawFolder) -> Content:
     """Read questions/{training,validation,test}/*.question."""
-    return encode(_files(raw), raw)
+    return encode(raw.tree("questions", ("questions", "cnn"), ".question"), raw)
 
 
-def _files(raw: RawFolder) -> Iterator[File]:
-    tree = raw.tree("questions", ("questions", "cnn"), ".question")
-    for name, content in tree:
+def encode(files: Iterable[tuple[str, bytes]], raw: RawFolder) -> Content:
+    """Parse questions and choose the vocabulary.
+
+    Args:
+      files: the path below questions/ and the content of each file, in any order.
+      raw: the folder, for messages and progress.
+
+    Raises:
+      DataError: a split is missing, or too many files are malformed.
+    """
+    waiting = []
+    for name, content in files:
         # The folder says the split. Other folders would be left out without a word.
         folder = name.rpartition("/")[0]
         if folder not in FOLDERS:
@@ -82,41 +92,30 @@ def _files(raw: RawFolder) -> Iterator[File]:
                 f"{raw.folder / 'questions' / name[:80]}: the files must be in "
                 f"questions/{{{','.join(FOLDERS)}}}/"
             )
-        yield File(FOLDERS[folder], f"questions/{name}", content)
-
-
-def encode(files: Iterable[File], raw: RawFolder) -> Content:
-    """Parse questions and choose the vocabulary.
-
-    Args:
-      files: the files, in any order.
-      raw: the folder, for messages and progress.
-
-    Raises:
-      DataError: a split is missing, or too many files are malformed.
-    """
+        # Sorted by split, address and name. Numbers in an address are compared as
+        # numbers.
+        address = content[:1000].partition(b"\n")[0]
+        padded = re.sub(rb"[0-9]+", lambda number: number[0].zfill(20), address)
+        waiting.append((list(FOLDERS).index(folder), padded, name, content))
     # From the last to the first, because each content is dropped when it is parsed.
-    waiting = sorted(files, key=_order, reverse=True)
+    waiting.sort(reverse=True)
     total = len(waiting)
-    words = numbering()
+    words, counts = numbering(), Counter()
     splits = {split: [] for split in FOLDERS.values()}
     malformed = {split: [] for split in splits}
     while waiting:
-        split, name, content = waiting.pop()
+        number, _, name, content = waiting.pop()
+        split = list(splits)[number]
         raw.progress("reading questions", total - len(waiting), total)
         try:
-            passage, question, answer = parse(content, name)
+            found = parse(content, f"questions/{name}")
         except DataError as e:
             malformed[split].append(str(e))
             continue
-        splits[split].append(
-            Example(
-                np.array([words[token] for token in passage], np.int32),
-                ranks(passage, question),
-                np.array([words[token] for token in question], np.int32),
-                words[answer],
-            )
-        )
+        rank = ranks(found.passage, found.question)
+        splits[split].append(example(found, rank, words))
+        if split == "train":
+            counts.update([*found.passage, *found.question])
     errors = list(itertools.chain.from_iterable(malformed.values()))
     leave_out(raw.folder, "malformed questions", errors, total)
     if not splits["train"] or not splits["valid"]:
@@ -130,20 +129,15 @@ def encode(files: Iterable[File], raw: RawFolder) -> Content:
     # entities are renamed at random in training.
     largest = max(map(entity_number, filter(ENTITY.fullmatch, words)))
     entities = [f"@entity{n}" for n in range(largest + 1)]
-    # The vocabulary is that of the training questions. Test words outside of it are
-    # unknown.
-    others = _frequent_words(words, splits["train"])
+    # The special tokens come first. The words that occur at least twice in the training
+    # split follow by frequency, except for numbers. This is the rule of the authors'
+    # scripts, commit 94f7398. Words of the same frequency follow by first appearance.
+    others = [PLACEHOLDER, UNKNOWN, NUMBER]
+    excluded = {PADDING, *others, *entities}
+    for token, count in counts.most_common():
+        if count > 1 and token not in excluded and not token.isdigit():
+            others.append(token)
     return content_of(splits, words, entities, others, malformed)
-
-
-def _order(file: File) -> tuple[int, bytes, str]:
-    """Return the key to sort files by: split, address and name.
-
-    Numbers in an address are compared as numbers.
-    """
-    address = file.content[:1000].partition(b"\n")[0]
-    padded = re.sub(rb"[0-9]+", lambda number: number[0].zfill(20), address)
-    return list(FOLDERS.values()).index(file.split), padded, file.name
 
 
 def content_of(
@@ -193,29 +187,6 @@ def content_of(
         "left_out": list(itertools.chain.from_iterable(malformed.values()))[:10],
     }
     return Content(columns, facts)
-
-
-def _frequent_words(words: Mapping[str, int], train: Sequence[Example]) -> list[str]:
-    """Return the words that get their own id, without the entities.
-
-    The special tokens come first. The words that occur at least twice in the training
-    split follow by frequency, except for numbers. This is the rule of the authors'
-    scripts, commit 94f7398.
-    """
-    # Answers are entities, which have ids anyway.
-    parts = itertools.chain.from_iterable((e.passage, e.question) for e in train)
-    counts = np.bincount(np.concatenate(list(parts)), minlength=len(words))
-    chosen = [PLACEHOLDER, UNKNOWN, NUMBER]
-    excluded = {PADDING, *chosen}
-    tokens = list(words)
-    # A stable sort leaves words of the same frequency in the order of appearance, so
-    # that ids do not depend on the NumPy version.
-    for i in np.argsort(-counts, kind="stable"):
-        token = tokens[i]
-        special = token in excluded or token.isdigit() or ENTITY.fullmatch(token)
-        if counts[i] > 1 and not special:
-            chosen.append(token)
-    return chosen
 
 
 def entity_number(token: str) -> int:

@@ -15,7 +15,6 @@ the package that imports pickle.
 """
 
 import io
-import itertools
 import pickle
 import unicodedata
 from collections.abc import Mapping
@@ -23,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.data.files import AGAIN, quoted
+from lnrepro.data.files import AGAIN
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.cnn import COLUMNS, Example, content_of, entity_number
-from lnrepro.data.readers.question import ENTITY
+from lnrepro.data.readers.cnn import COLUMNS, content_of, entity_number, example
+from lnrepro.data.readers.question import ENTITY, Question
 from lnrepro.data.text import numbering
 from lnrepro.errors import DataError
 
@@ -46,30 +45,30 @@ def read(raw: RawFolder) -> Content:
     """Read the pickles. Nothing in them is executed."""
     table, where = load(raw, "dict.pkl"), raw.path("dict.pkl")
     word_of = {}
-    if isinstance(table, dict):
-        word_of = {n: w for w, n in table.items() if type(n) is int and type(w) is str}
+    for word, n in table.items() if isinstance(table, dict) else ():
+        if type(n) is int and type(word) is str:
+            word_of[n] = unicodedata.normalize("NFC", word)
     if not word_of or len(word_of) < len(table):
         raise DataError(
             f"{where}: not a dict of words and their numbers, all of them different; "
             f"{AGAIN}"
         )
-    # The numbers may be any. Preliminary ids are in the order of the dict.
+    # The words follow by first appearance, and then as in the dict.
     words = numbering()
-    id_of = {n: words[unicodedata.normalize("NFC", w)] for n, w in word_of.items()}
-    entities = sorted(filter(ENTITY.fullmatch, words), key=entity_number)
-    entity_ids = {words[entity] for entity in entities}
     splits = {"train": [], "valid": []}
     for split, examples in splits.items():
         files = {"pass": -1, "qs": -1, "ans": None}
-        lists = [_ids(raw, f"{split}4_{f}.pkl", id_of, end) for f, end in files.items()]
-        if len({len(ids) for ids in lists}) > 1:
+        lists = [
+            _texts(raw, f"{split}4_{file}.pkl", word_of, end)
+            for file, end in files.items()
+        ]
+        if len({len(texts) for texts in lists}) > 1:
             raise DataError(
                 f"{raw.folder}: {split}4_pass, _qs and _ans.pkl contain different "
                 f"numbers of questions; {AGAIN}s"
             )
-        rows = zip(*lists, strict=True)
-        for i, (passage, question, answer) in enumerate(rows):
-            if len(answer) > 1 or answer[0] not in entity_ids:
+        for i, (passage, question, answer) in enumerate(zip(*lists, strict=True)):
+            if len(answer) > 1 or not ENTITY.fullmatch(answer[0]):
                 raise DataError(
                     f"{raw.path(f'{split}4_ans.pkl')}, list {i}: not the number of an "
                     f"entity; {AGAIN}"
@@ -77,14 +76,12 @@ def read(raw: RawFolder) -> Content:
             # The four sentences were chosen by the authors, so all of them have the
             # best rank.
             rank = np.zeros(len(passage), np.uint8)
-            examples.append(Example(passage, rank, question, answer[0]))
-    # The other words follow by first appearance, and then as in the dict.
-    parts = []
-    for found in itertools.chain(*splits.values()):
-        parts += [found.passage, found.question, [found.answer]]
-    order = dict.fromkeys(itertools.chain(*parts, range(len(words))))
-    tokens = list(words)
-    others = [tokens[i] for i in order if i not in entity_ids]
+            found = Question(passage, question, answer[0])
+            examples.append(example(found, rank, words))
+    for word in word_of.values():
+        words.setdefault(word, len(words))
+    entities = sorted(filter(ENTITY.fullmatch, words), key=entity_number)
+    others = [word for word in words if not ENTITY.fullmatch(word)]
     return content_of(splits, words, entities, others, dict.fromkeys(splits, ()))
 
 
@@ -119,23 +116,23 @@ def load(raw: RawFolder, name: str) -> Any:
     # A damaged pickle can raise any error.
     except Exception as e:
         raise DataError(
-            f"{raw.path(name)}: not a plain pickle ({quoted(repr(e))}); {AGAIN}"
+            f"{raw.path(name)}: not a plain pickle ({e!r:.80}); {AGAIN}"
         ) from e
 
 
-def _ids(
-    raw: RawFolder, name: str, id_of: Mapping[int, int], end: int | None
-) -> list[np.ndarray]:
+def _texts(
+    raw: RawFolder, name: str, word_of: Mapping[int, str], end: int | None
+) -> list[list[str]]:
     """Read a pickle of lists of lists of numbers.
 
     Args:
       raw: the folder.
       name: name of the file.
-      id_of: the preliminary id of each number.
+      word_of: the word of each number.
       end: end of the numbers of a list that are used; -1 leaves out the last one.
 
     Returns:
-      The preliminary ids of each list.
+      The words of each list.
 
     Raises:
       DataError: the pickle holds anything else, or a list is empty.
@@ -143,14 +140,14 @@ def _ids(
     found = []
     try:
         for numbers in load(raw, name):
-            ids = [id_of[number] for number in numbers[:end]]
+            words = [word_of[number] for number in numbers[:end]]
             # An empty list is an IndexError.
-            _ = ids[0]
-            found.append(np.array(ids, np.int32))
+            _ = words[0]
+            found.append(words)
     except (TypeError, LookupError) as e:
         raise DataError(
             f"{raw.path(name)}, list {len(found)}: not a list of numbers of dict.pkl "
-            f"({quoted(repr(e))}); {AGAIN}"
+            f"({e!r:.80}); {AGAIN}"
         ) from e
     return found
 

@@ -16,8 +16,8 @@ An example is one line with these features, for T points and U characters:
     other      how often each character occurs that is not a symbol
 """
 
+import itertools
 import string
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -33,8 +33,6 @@ SYMBOLS = (
     *string.ascii_uppercase,
     *string.ascii_lowercase,
 )
-# Warn of a larger share of characters that are no symbols. In IAM-OnDB it is 0.014.
-MOST_OTHER = 0.05
 NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 
 
@@ -63,16 +61,19 @@ class Line(NamedTuple):
     list: int
 
 
-def content_of(
-    splits: Mapping[str, Sequence[Line]], dtype: type[np.generic]
-) -> Content:
+def content_of(splits: Mapping[str, Sequence[Line]]) -> Content:
     """Return the columns of lines, and the facts that do not depend on the files.
 
     Args:
       splits: the lines of each split.
-      dtype: that of the strokes.
     """
+    every_line = list(itertools.chain.from_iterable(splits.values()))
+    # Official coordinates are whole numbers, which int32 keeps exactly.
+    is_whole = all(line.strokes.dtype.kind == "i" for line in every_line)
+    dtype = np.int32 if is_whole else np.float32
     columns, other = {}, Counter()
+    for line in every_line:
+        other.update(c for c in line.text if c not in NUMBERS)
     for split, lines in splits.items():
         columns[split] = {
             "strokes": [line.strokes.astype(dtype) for line in lines],
@@ -81,16 +82,6 @@ def content_of(
             "id": [as_bytes(line.id) for line in lines],
             "list": np.array([line.list for line in lines], np.uint8),
         }
-        for line in lines:
-            other.update(c for c in line.text if c not in NUMBERS)
-    total = sum(len(line.text) for lines in splits.values() for line in lines)
-    if other.total() > MOST_OTHER * total:
-        common = ascii("".join(c for c, _ in other.most_common(9)))
-        warnings.warn(
-            f"{other.total():,} of {total:,} characters are no symbols, such as "
-            f"{common}; the network reads all of them as {SYMBOLS[0]}",
-            stacklevel=2,
-        )
     # Sums over millions of offsets are taken in float64.
     steps = np.concatenate([line.strokes[:, :2] for line in splits["train"]])
     steps = steps.astype(np.float64)

@@ -41,7 +41,6 @@ if coordinates have decimals. `SetFolder.facts` also contains:
     lines      number of lines of each list
 """
 
-import itertools
 import re
 import warnings
 from collections import defaultdict
@@ -79,7 +78,7 @@ def read(raw: RawFolder) -> Content:
     texts = _read_texts(raw, wanted, strokes)
     if not raw.official:
         _add_missing_lists(list_of, sorted(texts))
-    splits: dict[str, list[Line]] = {"train": [], "valid": []}
+    splits = {"train": [], "valid": []}
     counts: dict[str, int] = dict.fromkeys(LISTS, 0)
     for form, name in list_of.items():
         form_id = _name(form) if raw.official else form
@@ -91,14 +90,10 @@ def read(raw: RawFolder) -> Content:
             counts[name] += 1
     if not splits["train"]:
         raise DataError(f"{raw.folder}: no line for training; {AGAIN}s")
-    # Official coordinates are whole numbers, which int32 keeps exactly.
-    used = itertools.chain.from_iterable(splits.values())
-    is_whole = all(line.strokes.dtype.kind == "i" for line in used)
-    dtype = np.int32 if is_whole else np.float32
     skipped = [form for form in wanted if form not in texts]
-    columns, found, _ = content_of(splits, dtype)
-    found = {**found, "skipped": skipped, "lines": counts}
-    return Content(columns, found, {"forms": len(list_of)})
+    columns, facts, _ = content_of(splits)
+    facts = {**facts, "skipped": skipped, "lines": counts}
+    return Content(columns, facts, {"forms": len(list_of)})
 
 
 def _name(form: str) -> str:
@@ -171,15 +166,15 @@ def _read_texts(
     Raises:
       DataError: a form has no text file, or one without corrected lines.
     """
-    wanted = {f"{form}.txt" for form in forms}
-    contents = dict(raw.tree("ascii", ("ascii-all",), ".txt", wanted.__contains__))
+    names = {f"{form}.txt": form for form in forms}
+    contents = dict(raw.tree("ascii", ("ascii-all",), ".txt", names.__contains__))
     texts, skipped = {}, []
-    for form in forms:
-        where = raw.folder / "ascii" / f"{form}.txt"
-        if f"{form}.txt" not in contents:
+    for name, form in names.items():
+        where = raw.folder / "ascii" / name
+        if name not in contents:
             raise DataError(f"{where}: is missing; {AGAIN}")
         count = len(strokes[form])
-        lines = transcription(contents[f"{form}.txt"], where, count)
+        lines = transcription(contents[name], where, count)
         if strokes[form].keys() == set(range(1, len(lines) + 1)):
             texts[form] = lines
         else:

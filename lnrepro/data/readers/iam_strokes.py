@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from lnrepro.data.files import AGAIN, quoted
+from lnrepro.data.files import AGAIN
 from lnrepro.errors import DataError
 
 # Largest coordinate. The official lines stay below 10,000.
@@ -36,9 +36,7 @@ def points(content: bytes, where: object) -> np.ndarray:
         strokes = [_stroke(s) for s in root.findall(".//StrokeSet/Stroke")]
     # Broken XML, an unknown encoding, a missing coordinate, and one that is no number.
     except (ElementTree.ParseError, LookupError, ValueError) as e:
-        raise DataError(
-            f"{where}: no line of strokes ({quoted(repr(e))}); {AGAIN}"
-        ) from None
+        raise DataError(f"{where}: no line of strokes ({e!r:.80}); {AGAIN}") from None
     lengths = [len(stroke) for stroke in strokes]
     if sum(lengths) < 2 or 0 in lengths:
         raise DataError(

@@ -90,20 +90,11 @@ def parse(content: bytes, where: object) -> Question:
     return Question(passage.split(), asked, answer)
 
 
-def sentences(passage: Sequence[str]) -> list[slice]:
-    """Return where the sentences of a tokenised passage are.
-
-    A sentence ends with ".", "!" or "?", or at the end of the passage.
-    """
-    # The corpus is tokenised: in "mr." the full stop is no token of its own.
-    ends = [i for i, token in enumerate(passage, 1) if token in SENTENCE_ENDS]
-    if not ends or ends[-1] < len(passage):
-        ends.append(len(passage))
-    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-
-
 def ranks(passage: Sequence[str], question: Sequence[str]) -> np.ndarray:
     """Rank the sentences of a passage by their relevance to a question.
+
+    A sentence ends with ".", "!" or "?", or at the end of the passage. The corpus is
+    tokenised: in "mr." the full stop is no token of its own.
 
     The score of a sentence is the number of different tokens of the question that it
     contains. Entities count twice. Of two sentences with the same score, the earlier
@@ -121,12 +112,14 @@ def ranks(passage: Sequence[str], question: Sequence[str]) -> np.ndarray:
       rank 0. Ranks above 255 become 255.
     """
     asked = set(question)
-    spans = sentences(passage)
-    scores = []
-    for span in spans:
-        shared = asked.intersection(passage[span])
-        scores.append(sum(1 + token.startswith("@entity") for token in shared))
-    out = np.empty(len(passage), np.uint8)
-    for rank, i in enumerate(np.argsort(np.negative(scores), kind="stable")):
-        out[spans[i]] = min(rank, LARGEST_RANK)
-    return out
+    is_end = [token in SENTENCE_ENDS for token in passage]
+    # Number of the sentence of each token.
+    number = np.cumsum([0, *is_end[:-1]])
+    pairs = zip(number.tolist(), passage, strict=True)
+    scores = np.zeros(number[-1] + 1, int)
+    for sentence, token in set(pairs):
+        if token in asked:
+            scores[sentence] += 1 + token.startswith("@entity")
+    # The rank of a sentence is its place in the order of the scores.
+    rank = np.argsort(np.argsort(-scores, kind="stable"))
+    return np.minimum(rank, LARGEST_RANK).astype(np.uint8)[number]

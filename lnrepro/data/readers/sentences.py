@@ -18,13 +18,12 @@ float32 from 1 to 5, in the splits train, trial and test. A labelled sentence ha
 and "label", [] int32, in the split "sentences", where label 1 comes first.
 """
 
-import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from lnrepro.data.files import AGAIN, decode, quoted
+from lnrepro.data.files import AGAIN, decode
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import TEXT, Columns, ColumnSpec, Content, Reader, leave_out
 from lnrepro.data.text import as_bytes
@@ -108,7 +107,7 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
         except ValueError as e:
             raise DataError(
                 f"{where}, line {number}: not five columns with a score from 1 to 5 "
-                f"({quoted(str(e))}); {AGAIN}"
+                f"({e!r:.80}); {AGAIN}"
             ) from None
         if a.strip() and b.strip():
             rows.append((a, b, score))
@@ -118,14 +117,14 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     return rows
 
 
-def read_labelled(names: Sequence[str], raw: RawFolder) -> Content:
-    """Read the file of label 1 and the file of label 0.
+def read_labelled(raw: RawFolder) -> Content:
+    """Read the file of label 1 and the file of label 0, in the order of `checksums`.
 
     Label 1 comes first, as in the evaluation code of Kiros et al. (2015). The folds of
     the cross-validation depend on this order.
     """
     rows = []
-    for label, name in zip((1, 0), names, strict=True):
+    for label, name in zip((1, 0), raw.checksums, strict=True):
         lines = _lines(raw.read(name), raw.path(name))
         rows += [(line.strip(), label) for _, line in lines]
     return Content({"sentences": columns_of_labelled(rows)})
@@ -150,29 +149,6 @@ def _lines(content: bytes, where: object) -> list[tuple[int, str]]:
     return found
 
 
-def _labelled_reader(
-    title: str, source: str, licence: str, size: str, checksums: Mapping[str, str]
-) -> Reader:
-    """Return the reader of a set in two files.
-
-    Args:
-      title: see `Reader`.
-      source: see `Reader`.
-      licence: see `Reader`.
-      size: see `Reader`.
-      checksums: the SHA-256 of the file of label 1 and of the file of label 0.
-    """
-    return Reader(
-        title=title,
-        read=functools.partial(read_labelled, tuple(checksums)),
-        source=source,
-        licence=licence,
-        size=size,
-        columns=LABELLED_COLUMNS,
-        files=checksums,
-    )
-
-
 SICK = Reader(
     title="SICK (SemEval-2014 task 1): 9,927 pairs of sentences, relatedness 1 to 5",
     read=read_sick,
@@ -185,12 +161,14 @@ SICK = Reader(
     columns=PAIR_COLUMNS,
     files=PAIRS,
 )
-MR = _labelled_reader(
-    "MR (Pang and Lee 2005): 10,662 sentences of film reviews, 1 if positive",
-    CORNELL + "rt-polaritydata.tar.gz",
-    "none stated; research use, cite Pang and Lee (2005)",
-    "5,331 positive, 5,331 negative; 1.2 MB",
-    {
+MR = Reader(
+    title="MR (Pang and Lee 2005): 10,662 sentences of film reviews, 1 if positive",
+    read=read_labelled,
+    source=CORNELL + "rt-polaritydata.tar.gz",
+    licence="none stated; research use, cite Pang and Lee (2005)",
+    size="5,331 positive, 5,331 negative; 1.2 MB",
+    columns=LABELLED_COLUMNS,
+    files={
         "rt-polarity.pos": (
             "d79ef14009bbf87cd6be21f91c3ea1a3cbcb73b34dfb4231aef7bbcd7677abc4"
         ),
@@ -199,12 +177,14 @@ MR = _labelled_reader(
         ),
     },
 )
-CR = _labelled_reader(
-    "CR (Hu and Liu 2004): 3,771 sentences of product reviews, 1 if positive",
-    NBSVM + " (custrev, one sentence a line)",
-    "none stated; research use, cite Hu and Liu (2004)",
-    "2,405 positive, 1,366 negative; 0.4 MB",
-    {
+CR = Reader(
+    title="CR (Hu and Liu 2004): 3,771 sentences of product reviews, 1 if positive",
+    read=read_labelled,
+    source=NBSVM + " (custrev, one sentence a line)",
+    licence="none stated; research use, cite Hu and Liu (2004)",
+    size="2,405 positive, 1,366 negative; 0.4 MB",
+    columns=LABELLED_COLUMNS,
+    files={
         "custrev.pos": (
             "15eeb0b9424043bb3755488e2d8ed97bdaeba464a5c230f213bad075125d2192"
         ),
@@ -213,12 +193,14 @@ CR = _labelled_reader(
         ),
     },
 )
-SUBJ = _labelled_reader(
-    "SUBJ (Pang and Lee 2004): 10,000 sentences about films, 1 if objective",
-    CORNELL + "rotten_imdb.tar.gz",
-    "none stated; research use, cite Pang and Lee (2004)",
-    "5,000 objective, 5,000 subjective; 1.3 MB",
-    {
+SUBJ = Reader(
+    title="SUBJ (Pang and Lee 2004): 10,000 sentences about films, 1 if objective",
+    read=read_labelled,
+    source=CORNELL + "rotten_imdb.tar.gz",
+    licence="none stated; research use, cite Pang and Lee (2004)",
+    size="5,000 objective, 5,000 subjective; 1.3 MB",
+    columns=LABELLED_COLUMNS,
+    files={
         "plot.tok.gt9.5000": (
             "5ddc9b44dc60d64d651347fcd7bdd489b0c70661e3f768215c16eea36f51204a"
         ),
@@ -227,12 +209,14 @@ SUBJ = _labelled_reader(
         ),
     },
 )
-MPQA = _labelled_reader(
-    "MPQA (Wiebe et al. 2005): 10,603 phrases of opinion, 1 if positive",
-    NBSVM + " (mpqa, one phrase a line)",
-    "terms of the MPQA site; cite Wiebe et al. (2005)",
-    "3,311 positive, 7,292 negative; 0.2 MB",
-    {
+MPQA = Reader(
+    title="MPQA (Wiebe et al. 2005): 10,603 phrases of opinion, 1 if positive",
+    read=read_labelled,
+    source=NBSVM + " (mpqa, one phrase a line)",
+    licence="terms of the MPQA site; cite Wiebe et al. (2005)",
+    size="3,311 positive, 7,292 negative; 0.2 MB",
+    columns=LABELLED_COLUMNS,
+    files={
         "mpqa.pos": "f4aaafdd63c439fd2d056149f3b5d200416dabb200a8b7d8f4bf9903981ff8a5",
         "mpqa.neg": "02e193d98c7715bc6200bb23dc6d2903482bd80c0432c53c3f3738c636df3f72",
     },
