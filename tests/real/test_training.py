@@ -5,12 +5,11 @@ would show here. XLA compiles as it does for users.
 """
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.runs import ROOT, run
+from lnrepro import data
+from tests.runs import run
 
 FLAGS = [
     "--config.epochs=None",
@@ -52,9 +51,7 @@ RUNS = [
     ids=[name for name, *_ in RUNS],
 )
 def test_first_losses(real_data, tmp_path, name, folder, config, splits, first, last):
-    prepare = [sys.executable, "scripts/prepare.py", name, "--data_dir", tmp_path]
-    prepare += ["--raw", real_data / folder]
-    subprocess.run(prepare, cwd=ROOT, check=True, capture_output=True)
+    data.prepare(name, real_data / folder, tmp_path)
     code, _, error = run(
         tmp_path,
         f"--config=configs/{config}.py:small",
