@@ -20,7 +20,6 @@ import pathlib
 import shlex
 import sys
 import warnings
-from typing import Any
 
 from lnrepro import data
 from lnrepro.data.files import PLAIN_OR_PACKED
@@ -29,8 +28,6 @@ from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, run_script
 
 ROOT = pathlib.Path(__file__).parents[1]
-# Characters of a fact that is printed.
-LONGEST = 100
 
 
 def main(argv: list[str]) -> None:
@@ -51,11 +48,9 @@ def main(argv: list[str]) -> None:
     add("--tfds", metavar="DIR", help="only write the prepared set as a set of TFDS")
     args = parser.parse_args(argv)
     warnings.showwarning = print_warning
-    if args.list:
+    if args.list or not args.name:
         for name in [args.name] if args.name else sorted(data.TABLE):
-            show(name, args.raw, args.data_dir)
-    elif not args.name:
-        parser.error("name a data set, or pass --list")
+            show(name, args.data_dir)
     elif args.verify:
         opened = data.open_set(args.name, args.data_dir)
         opened.verify()
@@ -69,12 +64,11 @@ def main(argv: list[str]) -> None:
         prepare(args)
 
 
-def show(name: str, raw: str | None, data_dir: str | None) -> None:
+def show(name: str, data_dir: str | None) -> None:
     """Print what a set is and where its files go.
 
     Args:
       name: the set.
-      raw: --raw.
       data_dir: --data_dir.
     """
     reader = data.reader_of(name, data_dir)
@@ -83,8 +77,8 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
     state = opened.fingerprint if opened else "not prepared"
     files = "none: it prepares itself at its first use"
     if not reader.embedded:
-        raw_folder = data.raw_folder(name, raw, data_dir)
-        files = f"{', '.join(reader.files)} ({PLAIN_OR_PACKED}) in {raw_folder}"
+        folder = data.raw_folder(name, data_dir=data_dir)
+        files = f"{', '.join(reader.files)} ({PLAIN_OR_PACKED}) in {folder} or --raw"
     print(
         f"{name}  {state}\n"
         f"  what      {reader.title}\n"
@@ -111,20 +105,25 @@ def prepare(args: argparse.Namespace) -> None:
             f"first remove {place}, or pass --as OWN_NAME"
         )
     reader = data.reader_of(name, data_dir)
-    options: dict[str, Any] = {"own_name": own_name, "progress": show_progress}
+    from_tfds = None
     if args.from_tfds:
         from lnrepro.data import tfds_sets
 
-        options["reader"] = tfds_sets.reader(reader)
-    data.prepare(name, given, data_dir, **options)
+        from_tfds = tfds_sets.reader(reader)
+    data.prepare(
+        name,
+        given,
+        data_dir,
+        own_name=own_name,
+        reader=from_tfds,
+        progress=show_progress,
+    )
     opened = data.open_set(own_name or name, data_dir)
     # The fingerprint is what runs record of their data.
     print(f"{opened.fingerprint} is prepared in {opened.folder}")
+    # Of a long fact, such as a vocabulary, the beginning is enough.
     for fact, value in {**opened.splits, **opened.files, **opened.facts}.items():
-        text = json.dumps(value)
-        if len(text) > LONGEST and not isinstance(value, str):
-            text = f"{len(value):,} entries"
-        print(f"  {fact.replace('_', ' ')}: {text}")
+        print(f"  {fact.replace('_', ' ')}: {json.dumps(value):.100}")
     for config in reader.configs:
         try:
             print(f"  {training_command(opened.name, config, data_dir)}")
@@ -159,8 +158,7 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
 def show_progress(what: str, done: int, total: int) -> None:
     """Show what is being done in one line of the terminal, if stderr is one."""
     if sys.stderr.isatty():
-        of = f" of {total:,}" if total else ""
-        print(f"{what}: {done:,}{of}".ljust(60), end="\r", file=sys.stderr)
+        print(f"{what}: {done} of {total or '?'}", end="  \r", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,8 @@ files by `python scripts/prepare.py NAME --raw DIR`.
 Reading columns needs NumPy only.
 """
 
-import numpy as np
-
 from lnrepro.data.preparation import prepare
-from lnrepro.data.ragged import Ragged
+from lnrepro.data.ragged import Stored
 from lnrepro.data.set_folder import SetFolder, open_folder
 from lnrepro.data.table import (
     TABLE,
@@ -77,8 +75,6 @@ def open_set(name: str, data_dir: DataDir = None) -> SetFolder:
     return opened
 
 
-def open_columns(
-    name: str, split: str, data_dir: DataDir = None
-) -> dict[str, np.ndarray | Ragged]:
+def open_columns(name: str, split: str, data_dir: DataDir = None) -> dict[str, Stored]:
     """Open a split as columns, see `open_set` and `SetFolder.columns`."""
     return open_set(name, data_dir).columns(split)

@@ -32,7 +32,7 @@ import numpy as np
 
 from lnrepro import optional
 from lnrepro.data.plan import BatchPlan, draws_of
-from lnrepro.data.ragged import Ragged
+from lnrepro.data.ragged import Ragged, Stored
 from lnrepro.data.stream import Batch, Stream
 from lnrepro.errors import UserError
 
@@ -60,7 +60,7 @@ class Source(Protocol):
     def __getitem__(self, row: int, /) -> Mapping[str, Any]: ...
 
 
-Data = Mapping[str, np.ndarray | Ragged] | Source
+Data = Mapping[str, Stored] | Source
 
 
 def train_batches(

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from lnrepro.data import ragged
-from lnrepro.data.ragged import Ragged
+from lnrepro.data.ragged import Ragged, Stored
 from lnrepro.data.reader import Columns, ColumnSpec
 from lnrepro.errors import DataError
 
@@ -60,9 +60,7 @@ def _check_type(name: str, dtype: np.dtype) -> None:
         )
 
 
-def check_column(
-    column: np.ndarray | Ragged, spec: ColumnSpec, name: str, split: str
-) -> None:
+def check_column(column: Stored, spec: ColumnSpec, name: str, split: str) -> None:
     """Check a column, whose numbers may be memory-mapped.
 
     Args:

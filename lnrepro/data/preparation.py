@@ -73,7 +73,13 @@ def prepare(
         ) as scratch:
             written = pathlib.Path(scratch) / "set"
             _write(reader, files, content, written, own_name or name)
-            _publish(written, final)
+            final.parent.mkdir(exist_ok=True)
+            try:
+                written.rename(final)
+            except OSError:
+                # Another process may have been faster.
+                if not (final / set_folder.SET_FILE).exists():
+                    raise
     except OSError as e:
         raise DataError(
             f"{name}: cannot write to {final} ({e.strerror or e}); remove what is "
@@ -174,17 +180,3 @@ def _check_columns(made: SetFolder, reader: Reader, where: pathlib.Path) -> None
         made.check(wanted)
     except DataError as e:
         raise DataError(f"{where}: {e}; correct the files") from None
-
-
-def _publish(folder: pathlib.Path, final: pathlib.Path) -> None:
-    """Move a written set to its final place, unless another process was faster.
-
-    Raises:
-      OSError: the folder cannot be moved.
-    """
-    final.parent.mkdir(exist_ok=True)
-    try:
-        folder.rename(final)
-    except OSError:
-        if not (final / set_folder.SET_FILE).exists():
-            raise

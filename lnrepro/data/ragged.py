@@ -41,6 +41,10 @@ class Ragged(Sequence):
         return np.diff(self.offsets)
 
 
+# A column of a prepared set.
+Stored = np.ndarray | Ragged
+
+
 class Writer:
     """Writer of a .npy file of numbers.
 
@@ -76,7 +80,7 @@ class Writer:
         self._file.close()
 
 
-def load(folder: pathlib.Path) -> dict[str, np.ndarray | Ragged]:
+def load(folder: pathlib.Path) -> dict[str, Stored]:
     """Map the columns in a folder into memory."""
     # Plain arrays in place of np.memmap, whose slices cost more. Pages are read when
     # they are used first.

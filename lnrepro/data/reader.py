@@ -9,14 +9,12 @@ import dataclasses
 import math
 import pathlib
 import types
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.errors import DataError
 from lnrepro.fields import Bounds
 
 # A feature of all examples of a split. An array [N, ...] or a list of N numbers has the
@@ -113,23 +111,3 @@ class Reader:
     published: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sha256: str = ""
     embedded: bool = False
-
-
-def leave_out(where: object, what: str, places: Sequence[object], total: int) -> None:
-    """Warn that a few examples are left out, once for each kind and file.
-
-    Args:
-      where: the file or folder.
-      what: what they are, in plural, such as "empty captions".
-      places: where each of them is, such as "line 7".
-      total: number of all examples, with those that are left out.
-
-    Raises:
-      DataError: more than 1 % would be left out.
-    """
-    if not places:
-        return
-    found = f"{where}, {places[0]}: {len(places):,} of {total:,} are {what}"
-    if len(places) > total // 100:
-        raise DataError(f"{found}, more than 1 %; correct them, or get other files")
-    warnings.warn(f"{found}, which are left out", stacklevel=2)

@@ -16,11 +16,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from lnrepro.data import ragged
 from lnrepro.data.columns import check_column
-from lnrepro.data.ragged import Ragged
+from lnrepro.data.ragged import Stored
 from lnrepro.data.reader import ColumnSpec
 from lnrepro.errors import DataError
 
@@ -70,7 +68,7 @@ class SetFolder:
         # Sixteen hexadecimal digits are 64 bits, enough to tell data sets apart.
         return f"{self.name}/{self.version}/{self.sha256[:16]}"
 
-    def columns(self, split: str) -> dict[str, np.ndarray | Ragged]:
+    def columns(self, split: str) -> dict[str, Stored]:
         """Return the columns of a split, mapped into memory.
 
         Args:

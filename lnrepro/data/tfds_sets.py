@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core import hashing
 from tensorflow_datasets.core.dataset_info import DatasetIdentity
 
-from lnrepro.data.ragged import Ragged
+from lnrepro.data.ragged import Ragged, Stored
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.mnist import divided
@@ -75,7 +75,7 @@ def write(opened: SetFolder, folder: str | os.PathLike) -> None:
     writer.close_all()
 
 
-def _feature(column: np.ndarray | Ragged) -> tfds.features.Tensor:
+def _feature(column: Stored) -> tfds.features.Tensor:
     """Return the TFDS feature of a column."""
     if isinstance(column, Ragged):
         values, shape = column.values, (None, *column.values.shape[1:])

@@ -123,11 +123,9 @@ def test_batches_of_a_source_are_those_of_its_columns():
 @pytest.mark.parametrize(
     ("size", "count", "rows"),
     [
-        (11, 3, [0, 5, 10]),
         (101, 6, [0, 20, 40, 60, 80, 100]),
         (3, 5, [0, 1, 2]),
         (4, None, [0, 1, 2, 3]),
-        (9, 1, [0]),
     ],
 )
 def test_some_rows_of_all_evenly_spaced(size, count, rows):

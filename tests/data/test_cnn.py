@@ -92,17 +92,6 @@ def test_questions_are_sorted_by_addresses(tmp_path):
     assert [passage.split()[0] for passage in passages] == ["w1", "w2", "w9", "w10"]
 
 
-def test_few_malformed_files_are_left_out(tmp_path):
-    training = [text()] * 200 + [text((3, "nobody"))]
-    raw = folder_of(tmp_path, training=training, validation=VALIDATION)
-    message = r"training/200\.question, line 7: the answer 'nobody' .*: 1 of 204"
-    with pytest.warns(UserWarning, match=message):
-        content = read(CNN, raw)
-    assert len(content.splits["train"]["answer"]) == 200
-    assert content.facts["counts"]["train"]["left out"] == 1
-    assert "'nobody' is not of the form" in content.facts["left_out"][0]
-
-
 # -- pickles
 
 

@@ -109,7 +109,7 @@ def test_line_ends_of_old_macs_and_marks_of_joined_files():
     ("content", "message"),
     [
         (TEXT.encode("utf-16-le"), "f, line 1: a NUL byte; save the file as UTF-8"),
-        (b"a\nb\0\n", "f, line 2: a NUL byte"),
+        (b"\nb\0\n", "f, line 2: a NUL byte"),
         (b"\xff\xfea\x00\x00\xd8", "f: not UTF-8, UTF-16 or Windows-1252 text"),
         (b"a\x81\x8d\n", "f: not UTF-8, UTF-16 or Windows-1252 text"),
     ],

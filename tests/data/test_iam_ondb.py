@@ -86,20 +86,6 @@ def test_57_symbols_and_what_is_none_of_them():
 # -- sets
 
 
-@pytest.mark.parametrize(
-    ("lines", "numbers"),
-    [(["a", "b", "c"], (1, 2)), (["a", "b"], (1, 3)), (["50% off"], (1, 2))],
-)
-def test_texts_are_never_shifted_against_strokes(tmp_path, lines, numbers):
-    good = form("good", ["one", "two"]) | form("good2", ["three"])
-    write(tmp_path, good | form("odd", lines, numbers))
-    message = rf"left out: odd \({len(lines)} and {len(numbers)}\)"
-    with pytest.warns(UserWarning, match=message):
-        found = read_lines(tmp_path)
-    wanted = {"train": {"good-01": "one", "good-02": "two"}}
-    assert found == wanted | {"valid": {"good2-01": "three"}}
-
-
 def test_official_lists_give_the_splits(tmp_path):
     write(tmp_path, official() | form("b02", ["x"]) | {"ascii/b03.txt": "CSR:"})
     write(tmp_path, {"lineStrokes/line.xml": ""})

@@ -6,7 +6,6 @@ from importlib import metadata
 import numpy as np
 
 from lnrepro import data
-from lnrepro.data import set_folder, table
 from lnrepro.data.reader import Content, Reader
 from scripts import prepare
 from tests.data import idx, small
@@ -22,17 +21,14 @@ CONSTANT = Reader(title="One number.", read=read_constant, embedded=True)
 
 
 def test_an_entry_point_names_a_reader(tmp_path, monkeypatch):
-    point = metadata.EntryPoint("constant", f"{__name__}:CONSTANT", table.ENTRY_POINTS)
-
-    def entry_points(group, name):
-        wanted = (point.group, point.name)
-        return (point,) if (group, name) == wanted else ()
-
-    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    point = metadata.EntryPoint("constant", f"{__name__}:CONSTANT", "lnrepro.data")
+    points = metadata.EntryPoints([point])
+    monkeypatch.setattr(metadata, "entry_points", points.select)
     assert data.reader_of("constant") is CONSTANT
-    assert not set_folder.open_folder(data.folder_of("constant", tmp_path))
     data.prepare("constant", data_dir=tmp_path)
-    assert set_folder.open_folder(data.folder_of("constant", tmp_path))
+    opened = data.open_set("constant", tmp_path)
+    assert opened.columns("train")["x"].tolist() == [7]
+    assert opened.folder == data.folder_of("constant", tmp_path)
 
 
 def test_the_script_lists_and_prepares(tmp_path, capsys, monkeypatch):
@@ -68,8 +64,7 @@ def test_the_script_lists_and_prepares(tmp_path, capsys, monkeypatch):
     run("numbers", f"--raw={raw}", "--as=mine")
     assert run("mine", "--list").startswith("mine  mine/")
     assert "mine/1.0.0" in run("mine", "--verify")
-    with refused("name a data set, or pass --list"):
-        run()
+    assert run() == run("--list")
 
 
 def test_the_script_names_the_commands_that_train(tmp_path, capsys):

@@ -14,11 +14,13 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data import set_folder
-from lnrepro.data.reader import ColumnSpec, Content, Reader, leave_out
+from lnrepro.data.reader import ColumnSpec, Content, Reader
 from scripts import prepare
 from tests.data import small
 from tests.data.reading import refused, write
+from tests.runs import ROOT
 
+PAGE = (ROOT / "docs/data.md").read_text(encoding="utf-8")
 MASKED = np.ma.array([1.0, 2.0], mask=[False, True])
 
 
@@ -59,6 +61,8 @@ def test_every_reader_is_complete(name):
         assert text.strip() not in ("", "not stated")
     has_checksums = all(reader.files.values())
     assert has_checksums or reader.published, "nothing shows that a set is official"
+    for number in reader.published.values():
+        assert f"{number:,}" in PAGE
 
 
 def write_swapped(raw, folder):
@@ -193,14 +197,14 @@ def python(code: str, *args: object) -> subprocess.Popen:
 def test_a_stopped_process_leaves_no_prepared_set(numbers, raw, tmp_path, signal):
     code = """
         import os, signal, sys
-        from lnrepro.data import preparation
+        from lnrepro.data.set_folder import SetFolder
         from lnrepro.errors import run_script
         from scripts import prepare
         from tests.data import small
         number = getattr(signal, sys.argv.pop())
-        def publish(written, final):
+        def seal(self):
             os.kill(os.getpid(), number)
-        preparation._publish = publish
+        SetFolder.seal = seal
         prepare.data.TABLE["numbers"] = "tests.data.small:READER"
         run_script(prepare.main, "preparing")
         """
@@ -289,14 +293,6 @@ def test_of_two_preparations_at_once_one_stays(tmp_path):
         return Content({"train": {"x": np.arange(3)}})
 
     assert open_made(tmp_path, read=read).splits == {"train": 2}
-
-
-def test_few_examples_are_left_out_and_many_are_an_error():
-    with pytest.warns(UserWarning, match="f, line 3: 2 of 200 are empty lines, which"):
-        leave_out("f", "empty lines", ["line 3", "line 9"], 200)
-    with refused("f, line 3: 2 of 199 are empty lines, more th"):
-        leave_out("f", "empty lines", ["line 3", "line 9"], 199)
-    leave_out("f", "empty lines", [], 0)
 
 
 OWN = {

@@ -19,7 +19,6 @@ def mnist(train, valid, test):
     counts = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     assert np.bincount(test["label"]).tolist() == counts
     assert images.mean() == pytest.approx(33.3184, abs=1e-4)
-    assert test["image"].mean() == pytest.approx(33.7912, abs=1e-4)
     # The first training images are valid: 5, 0, 4, 1, 9, ... in every listing of MNIST.
     assert valid["label"][:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
 
@@ -27,8 +26,6 @@ def mnist(train, valid, test):
 def binarized_mnist(*splits):
     for columns, mean in zip(splits, (0.130562, 0.131127, 0.132512), strict=True):
         images = columns["image"]
-        assert images.shape[1:] == (28, 28)
-        assert images.max() == 1
         assert images.mean() == pytest.approx(mean, abs=1e-6)
         # The corner is paper in every image.
         assert not images[:, 0, 0].any()
@@ -41,8 +38,6 @@ def iam_ondb(train, valid):
     steps = train["strokes"].values
     assert steps.mean(0) == pytest.approx([8.18, 0.11, 0.04], abs=5e-3)
     assert steps[:, :2].std(0) == pytest.approx([41.95, 37.12], abs=5e-3)
-    points = train["strokes"].lengths + 1
-    assert points.max() == 1940
     assert (train["text"].values == 0).mean() == pytest.approx(0.014, abs=5e-4)
 
 
@@ -104,7 +99,6 @@ def test_novels(real_data, tmp_path):
     opened = data.open_set("gutenberg", tmp_path)
     assert opened.fingerprint == "gutenberg/1.0.0/0033bf0039ba4752"
     assert (opened.facts["books"], opened.facts["lines"]) == (19, 214_263)
-    assert opened.facts["tokens"] == 5_032_685
     books = Triples(opened, 20_000)
     plan = EqualLengths(books.by_length, 64, 0, (5, 10, 15, 20, 25, 30))
     rows = np.concatenate([plan.rows(k) for k in range(plan.steps_per_epoch)])

@@ -22,8 +22,6 @@ def genuine(folder):
 def test_genuine_questions(real_data):
     folder = real_data / "cnn_dailymail_qa"
     found = genuine(folder / "questions_sample")
-    lengths = [len(q.passage) for q in found.values()]
-    assert (min(lengths), max(lengths)) == (464, 1162)
     # The same five questions as somebody else stored them.
     source = json.loads((folder / "cnn_snippet.jtr.json").read_text())
     for instance in source["instances"]:

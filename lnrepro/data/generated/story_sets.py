@@ -4,7 +4,6 @@ Their examples are those of `lnrepro.data.readers.books` and
 `lnrepro.data.readers.sentences`.
 """
 
-import functools
 import pathlib
 from typing import Any
 
@@ -34,9 +33,10 @@ def read_pairs(raw: RawFolder) -> Content:
     )
 
 
-def read_labelled(task: str, raw: RawFolder) -> Content:
-    """Generate the labelled sentences of a task."""
-    return Content({"sentences": columns_of_labelled(stories.labelled(task))})
+def read_labelled(raw: RawFolder) -> Content:
+    """Generate the labelled sentences of the task of a set, such as story_mr."""
+    rows = stories.labelled(raw.dataset.removeprefix("story_"))
+    return Content({"sentences": columns_of_labelled(rows)})
 
 
 def _reader(title: str, size: str, **options: Any) -> Reader:
@@ -50,12 +50,12 @@ def _reader(title: str, size: str, **options: Any) -> Reader:
     )
 
 
-def _labelled_reader(title: str, task: str) -> Reader:
+def _labelled_reader(title: str) -> Reader:
     return _reader(
         title,
         "100 sentences of each of two classes; nothing to download",
         columns=LABELLED_COLUMNS,
-        read=functools.partial(read_labelled, task),
+        read=read_labelled,
     )
 
 
@@ -72,13 +72,9 @@ STORY_SICK = _reader(
     columns=PAIR_COLUMNS,
     read=read_pairs,
 )
-STORY_MR = _labelled_reader(
-    "Generated sentences about feelings, 1 if the mood is good", "mr"
-)
-STORY_CR = _labelled_reader(
-    "Generated sentences about things, 1 if they are praised", "cr"
-)
+STORY_MR = _labelled_reader("Generated sentences about feelings, 1 if the mood is good")
+STORY_CR = _labelled_reader("Generated sentences about things, 1 if they are praised")
 STORY_SUBJ = _labelled_reader(
-    "Generated sentences, 1 if they tell something, 0 if they judge", "subj"
+    "Generated sentences, 1 if they tell something, 0 if they judge"
 )
-STORY_MPQA = _labelled_reader("Generated phrases of opinion, 1 if positive", "mpqa")
+STORY_MPQA = _labelled_reader("Generated phrases of opinion, 1 if positive")

@@ -39,14 +39,7 @@ import numpy as np
 from lnrepro.data import files
 from lnrepro.data.files import load_npy
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import (
-    INDICES,
-    Columns,
-    ColumnSpec,
-    Content,
-    Reader,
-    leave_out,
-)
+from lnrepro.data.reader import INDICES, Columns, ColumnSpec, Content, Reader
 from lnrepro.data.readers.caption_files import (
     PER_IMAGE,
     SPLITS,
@@ -69,7 +62,7 @@ def read(raw: RawFolder) -> Content:
     # punctuation and capitals that these have already made.
     if not raw.find("train.txt") and (file := raw.find("dataset_coco.json")):
         found = parse_karpathy(files.read(file), file)
-    images, captions, not_unit = {}, {}, {}
+    images, not_unit = {}, {}
     for split, stem in SPLITS.items():
         where = raw.path(f"images/10crop/{stem}.npy")
         features = load_npy(where)
@@ -85,10 +78,14 @@ def read(raw: RawFolder) -> Content:
                 f"{where}: {len(features)} rows, but {found[split].where} has captions "
                 f"of {len(found[split].ids)} images; one row for each image is needed"
             )
-        captions[split], kept = _without_empty(found[split])
-        images[split] = features if len(kept) == len(features) else features[kept]
-        not_unit[split] = count_not_unit(images[split])
-    splits, facts, counts = content_of(images, captions)
+        for i, captions in enumerate(found[split].by_image, 1):
+            if not captions or not all(captions):
+                raise DataError(
+                    f"{found[split].where}: image {i} has a caption without words, or "
+                    "no caption; write it, or leave the image out"
+                )
+        images[split], not_unit[split] = features, count_not_unit(features)
+    splits, facts, counts = content_of(images, found)
     return Content(splits, {**facts, "not_unit": not_unit}, counts)
 
 
@@ -129,23 +126,6 @@ def count_not_unit(images: np.ndarray) -> int:
     # In float64, the length of finite float32 numbers is finite.
     lengths = np.sqrt(np.einsum("nd,nd->n", images, images, dtype=np.float64))
     return int((np.abs(lengths - 1) > 0.01).sum())
-
-
-def _without_empty(split: Split) -> tuple[Split, list[int]]:
-    """Leave out captions without words, and images that have no others.
-
-    Returns:
-      The other captions, and the numbers of the images that have them.
-
-    Raises:
-      DataError: many captions are empty.
-    """
-    lines = list(itertools.chain.from_iterable(split.by_image))
-    places = [f"caption {i}" for i, words in enumerate(lines, 1) if not words]
-    leave_out(split.where, "captions without words", places, len(lines))
-    by_image = [list(filter(None, captions)) for captions in split.by_image]
-    kept = [i for i, captions in enumerate(by_image) if captions]
-    return Split(list(filter(None, by_image)), split.ids[kept], split.where), kept
 
 
 def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:

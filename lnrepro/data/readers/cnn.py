@@ -17,11 +17,11 @@ Id 0 is padding, the next ids are the entities, and the other words follow by fr
     words     the word of each id
     entities  number of entities
     counts    for each split: "questions", "answer not in passage", "answer not in four
-              sentences", and "left out", the number of malformed files
-    left_out  error messages of the first ten malformed files
+              sentences", and "left out", always 0
+    left_out  always empty: a malformed file is refused. The fingerprints of kept runs
+              contain it
 """
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import BYTES, INDEX, INDICES, Content, Reader, leave_out
+from lnrepro.data.reader import BYTES, INDEX, INDICES, Content, Reader
 from lnrepro.data.readers.question import (
     ENTITY,
     FOLDERS,
@@ -81,7 +81,7 @@ def encode(files: Iterable[tuple[str, bytes]], raw: RawFolder) -> Content:
       raw: the folder, for messages and progress.
 
     Raises:
-      DataError: a split is missing, or too many files are malformed.
+      DataError: a split is missing, or a file is malformed.
     """
     waiting = []
     for name, content in files:
@@ -102,22 +102,15 @@ def encode(files: Iterable[tuple[str, bytes]], raw: RawFolder) -> Content:
     total = len(waiting)
     words, counts = numbering(), Counter()
     splits = {split: [] for split in FOLDERS.values()}
-    malformed = {split: [] for split in splits}
     while waiting:
         number, _, name, content = waiting.pop()
         split = list(splits)[number]
         raw.progress("reading questions", total - len(waiting), total)
-        try:
-            found = parse(content, f"questions/{name}")
-        except DataError as e:
-            malformed[split].append(str(e))
-            continue
+        found = parse(content, raw.folder / "questions" / name)
         rank = ranks(found.passage, found.question)
         splits[split].append(example(found, rank, words))
         if split == "train":
             counts.update([*found.passage, *found.question])
-    errors = list(itertools.chain.from_iterable(malformed.values()))
-    leave_out(raw.folder, "malformed questions", errors, total)
     if not splits["train"] or not splits["valid"]:
         raise DataError(
             f"{raw.folder}: there must be files in questions/training and "
@@ -137,7 +130,7 @@ def encode(files: Iterable[tuple[str, bytes]], raw: RawFolder) -> Content:
     for token, count in counts.most_common():
         if count > 1 and token not in excluded and not token.isdigit():
             others.append(token)
-    return content_of(splits, words, entities, others, malformed)
+    return content_of(splits, words, entities, others)
 
 
 def content_of(
@@ -145,7 +138,6 @@ def content_of(
     words: Mapping[str, int],
     entities: Sequence[str],
     others: Sequence[str],
-    malformed: Mapping[str, Sequence[str]],
 ) -> Content:
     """Replace the preliminary ids of the examples by the final ones.
 
@@ -154,7 +146,6 @@ def content_of(
       words: preliminary id of each word.
       entities: entities in the order of their final ids, after that of padding.
       others: the other words that get an id, after the entities.
-      malformed: error messages of the malformed files of each split.
     """
     tokens = [PADDING, *entities, *others]
     ids = {token: i for i, token in enumerate(tokens)}
@@ -178,13 +169,13 @@ def content_of(
             "questions": len(examples),
             "answer not in passage": sum(not len(rank) for rank in found),
             "answer not in four sentences": sum(not (rank < 4).any() for rank in found),
-            "left out": len(malformed[split]),
+            "left out": 0,
         }
     facts = {
         "words": tokens,
         "entities": len(entities),
         "counts": counts,
-        "left_out": list(itertools.chain.from_iterable(malformed.values()))[:10],
+        "left_out": [],
     }
     return Content(columns, facts)
 

@@ -82,7 +82,7 @@ def read(raw: RawFolder) -> Content:
         words.setdefault(word, len(words))
     entities = sorted(filter(ENTITY.fullmatch, words), key=entity_number)
     others = [word for word in words if not ENTITY.fullmatch(word)]
-    return content_of(splits, words, entities, others, dict.fromkeys(splits, ()))
+    return content_of(splits, words, entities, others)
 
 
 class _PlainUnpickler(pickle.Unpickler):

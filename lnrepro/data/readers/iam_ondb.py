@@ -32,19 +32,18 @@ Own files may have coordinates with decimals and any names of forms. A form is c
 its path below ascii/ and lineStrokes/, such as "alice/page1", and a list may leave out
 the folders where no other form has the name. The lists may be missing or empty: then
 all forms that no list has are for training, and one in ten of them is for validation.
-Forms with other numbers of lines than of stroke files are left out.
+A form with other numbers of lines than of stroke files is refused.
 
 An example is a line as handwriting.py describes it. Its strokes are int32, or float32
 if coordinates have decimals. `SetFolder.facts` also contains:
 
-    skipped    forms that were left out for other numbers of lines than of stroke files
+    skipped    always empty; the fingerprints of kept runs contain it
     lines      number of lines of each list
 """
 
 import re
-import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -73,26 +72,21 @@ def read(raw: RawFolder) -> Content:
     """Read the lists, the transcriptions and the strokes."""
     strokes = _read_strokes(raw)
     list_of = _read_lists(raw, strokes)
-    # Without a list of training forms, all forms are used.
-    wanted = list(list_of) if LISTS[0] in list_of.values() else sorted(strokes)
-    texts = _read_texts(raw, wanted, strokes)
-    if not raw.official:
-        _add_missing_lists(list_of, sorted(texts))
+    texts = _read_texts(raw, list_of, strokes)
     splits = {"train": [], "valid": []}
     counts: dict[str, int] = dict.fromkeys(LISTS, 0)
     for form, name in list_of.items():
         form_id = _name(form) if raw.official else form
         # Graves trains on both test sets too and reports on testset_v.
         lines = splits["valid" if name == VALID else "train"]
-        for number, text in enumerate(texts.get(form, ()), 1):
+        for number, text in enumerate(texts[form], 1):
             line_id = f"{form_id}-{number:02}"
             lines.append(Line(strokes[form][number], text, line_id, LISTS.index(name)))
             counts[name] += 1
     if not splits["train"]:
         raise DataError(f"{raw.folder}: no line for training; {AGAIN}s")
-    skipped = [form for form in wanted if form not in texts]
     columns, facts, _ = content_of(splits)
-    facts = {**facts, "skipped": skipped, "lines": counts}
+    facts = {**facts, "skipped": [], "lines": counts}
     return Content(columns, facts, {"forms": len(list_of)})
 
 
@@ -117,7 +111,9 @@ def _read_strokes(raw: RawFolder) -> Mapping[str, Strokes]:
 def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
     """Read the lists. Return the list of each form by its path.
 
-    A form that two lists have belongs to the later one.
+    A form that two lists have belongs to the later one. Without trainset.txt, all own
+    forms that no list has are for training. Without testset_v.txt, one in HELD_OUT own
+    training forms is for validation.
 
     Args:
       raw: the folder.
@@ -147,16 +143,23 @@ def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
                     "path of the form"
                 )
             list_of.update(dict.fromkeys(known, name))
+    if raw.official:
+        return list_of
+    if LISTS[0] not in list_of.values():
+        for form in sorted(forms):
+            list_of.setdefault(form, LISTS[0])
+    if VALID not in list_of.values():
+        train = [form for form, name in list_of.items() if name == LISTS[0]]
+        # The last of every ten, and at least one. A single form stays for training.
+        step = max(2, min(HELD_OUT, len(train)))
+        list_of.update(dict.fromkeys(train[step - 1 :: step], VALID))
     return list_of
 
 
 def _read_texts(
     raw: RawFolder, forms: Iterable[str], strokes: Mapping[str, Strokes]
 ) -> dict[str, list[str]]:
-    """Read the lines of text of each form that has one stroke file for each.
-
-    Warns of other forms: a missing stroke file would give all lines behind it the text
-    of another line.
+    """Read the lines of text of each form, which has one stroke file for each.
 
     Args:
       raw: the folder.
@@ -164,48 +167,26 @@ def _read_texts(
       strokes: the strokes of all forms.
 
     Raises:
-      DataError: a form has no text file, or one without corrected lines.
+      DataError: a form has no text file, one without corrected lines, or other numbers
+        of lines than of stroke files.
     """
     names = {f"{form}.txt": form for form in forms}
     contents = dict(raw.tree("ascii", ("ascii-all",), ".txt", names.__contains__))
-    texts, skipped = {}, []
+    texts = {}
     for name, form in names.items():
         where = raw.folder / "ascii" / name
         if name not in contents:
             raise DataError(f"{where}: is missing; {AGAIN}")
-        count = len(strokes[form])
-        lines = transcription(contents[name], where, count)
-        if strokes[form].keys() == set(range(1, len(lines) + 1)):
-            texts[form] = lines
-        else:
-            skipped.append(f"{form} ({len(lines)} and {count})")
-    if skipped:
-        warnings.warn(
-            f"{raw.folder}: {len(skipped)} forms have other numbers of lines of text "
-            f"than of stroke files and are left out: {', '.join(skipped[:9])}",
-            stacklevel=2,
-        )
+        numbers = sorted(strokes[form])
+        texts[form] = transcription(contents[name], where, len(numbers))
+        # A missing stroke file would give all lines behind it the text of another line.
+        count = len(texts[form])
+        if numbers != list(range(1, count + 1)):
+            raise DataError(
+                f"{where}: {count} lines of text, and stroke files of the lines "
+                f"{numbers[:99]}; one for each line is needed, from 1"
+            )
     return texts
-
-
-def _add_missing_lists(list_of: dict[str, str], forms: Sequence[str]) -> None:
-    """Divide own forms where lists are missing or empty.
-
-    Without trainset.txt, all forms that no list has are for training. Without
-    testset_v.txt, one in HELD_OUT training forms is for validation.
-
-    Args:
-      list_of: the list of each form, which is changed.
-      forms: the forms that can be used.
-    """
-    if LISTS[0] not in list_of.values():
-        for form in forms:
-            list_of.setdefault(form, LISTS[0])
-    if VALID not in list_of.values():
-        train = [form for form, name in list_of.items() if name == LISTS[0]]
-        # The last of every ten, and at least one. A single form stays for training.
-        step = max(2, min(HELD_OUT, len(train)))
-        list_of.update(dict.fromkeys(train[step - 1 :: step], VALID))
 
 
 def transcription(content: bytes, where: object, count: int) -> list[str]:

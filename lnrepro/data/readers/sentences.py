@@ -25,7 +25,7 @@ import numpy as np
 
 from lnrepro.data.files import AGAIN, decode
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import TEXT, Columns, ColumnSpec, Content, Reader, leave_out
+from lnrepro.data.reader import TEXT, Columns, ColumnSpec, Content, Reader
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
 
@@ -78,8 +78,6 @@ def read_sick(raw: RawFolder) -> Content:
 def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     """Parse a SICK table.
 
-    Pairs with an empty sentence are left out if they are few.
-
     Args:
       content: content of the file.
       where: name of the file, for messages.
@@ -95,25 +93,21 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     first, header = lines[0]
     if header != HEADER:
         raise DataError(f"{where}, line {first}: the header is not {HEADER!a}; {AGAIN}")
-    rows, empty = [], []
+    rows = []
     for number, line in lines[1:]:
         try:
             # Another number of columns is a ValueError too.
             _, a, b, text, _ = line.split("\t")
             score = float(text)
             # No comparison with NaN is true.
-            if not 1 <= score <= 5:
-                raise ValueError(text)
+            if not (1 <= score <= 5 and a.strip() and b.strip()):
+                raise ValueError(line)
         except ValueError as e:
             raise DataError(
-                f"{where}, line {number}: not five columns with a score from 1 to 5 "
-                f"({e!r:.80}); {AGAIN}"
+                f"{where}, line {number}: not five columns, with two sentences and a "
+                f"score from 1 to 5 ({e!r:.80}); {AGAIN}"
             ) from None
-        if a.strip() and b.strip():
-            rows.append((a, b, score))
-        else:
-            empty.append(f"line {number}")
-    leave_out(where, "pairs with an empty sentence", empty, len(lines) - 1)
+        rows.append((a, b, score))
     return rows
 
 
