@@ -121,18 +121,17 @@ def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
             yield pathlib.Path(out.name)
 
 
-def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes | None]]:
+def members(archive: pathlib.Path) -> Iterator[tuple[str, bytes | None]]:
     """Read the files of a tar archive, in its order.
 
     A packed archive is unpacked first, see `plain_file`.
 
     Args:
       archive: the archive, which may be packed.
-      suffix: how the names of the wanted files end, in lower or upper case.
 
     Yields:
-      The name and the content of each file and link. The content is None if the file is
-      not wanted, and for a link that leads to no wanted file of the same archive.
+      The name and the content of each file and link. The content is None if it is no
+      file, and for a link that leads to no file of the same archive.
 
     Raises:
       DataError: the archive cannot be read or is damaged.
@@ -140,11 +139,9 @@ def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes | N
     with plain_file(archive) as plain, tarfile.open(plain, "r:") as tar:
         for member in tar:
             file = None
-            if member.name.lower().endswith(suffix):
-                # tarfile follows links within the archive. Some lead nowhere, or in a
-                # circle.
-                with contextlib.suppress(KeyError, RecursionError):
-                    file = tar.extractfile(member)
+            # tarfile follows links within the archive. Some lead nowhere or in circles.
+            with contextlib.suppress(KeyError, RecursionError):
+                file = tar.extractfile(member)
             if not member.isdir():
                 yield member.name, file and file.read()
 

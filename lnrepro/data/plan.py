@@ -101,10 +101,8 @@ class Plan:
                 )
 
     @functools.cached_property
-    def bucket(self) -> np.ndarray | None:
+    def bucket(self) -> np.ndarray:
         """Index of the first bucket that holds each example [N], if there are any."""
-        if self.lengths is None:
-            return None
         return np.searchsorted(self.buckets, self.lengths)
 
     @property
@@ -136,7 +134,7 @@ def _epoch(plan: Plan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     steps = plan.steps_per_epoch
     # The last N mod B of the shuffled examples are left out, other ones in every epoch.
     order = permutation(plan.seed, ORDER | epoch, plan.size)[: steps * plan.batch_size]
-    if plan.bucket is None:
+    if not plan.buckets:
         return order.reshape(steps, -1), np.empty(0, int)
     # A stable sort keeps the random order inside a bucket. A batch at the boundary of
     # two buckets mixes them and takes the longer one.

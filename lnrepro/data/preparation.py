@@ -61,7 +61,16 @@ def prepare(
     reader = reader or table.reader_of(name, data_dir)
     if own_name is not None:
         final = root / own_name / reader.version
-        _check_own_name(own_name, root)
+        if own_name in table.TABLE or not table.OWN_NAME.fullmatch(own_name):
+            raise DataError(
+                f"{own_name!r} cannot be the name of a set of own files; choose "
+                "letters, digits and _, and no name that `prepare.py --list` shows"
+            )
+        if any((root / own_name).glob(f"*/{set_folder.SET_FILE}")):
+            raise DataError(
+                f"{own_name} is prepared already; choose another name, or remove "
+                f"{root / own_name} first"
+            )
     folder = table.raw_folder(name, raw, data_dir)
     files = RawFolder(name, folder, reader.files, own_name is None, progress)
     content = reader.read(files) if reader.read else None
@@ -86,20 +95,6 @@ def prepare(
             "there, or choose another data dir with $LNREPRO_DATA"
         ) from e
     return final
-
-
-def _check_own_name(own_name: str, root: pathlib.Path) -> None:
-    """Raise DataError where the name of a set of own files is taken or cannot be."""
-    if own_name in table.TABLE or not table.OWN_NAME.fullmatch(own_name):
-        raise DataError(
-            f"{own_name!r} cannot be the name of a set of own files; choose letters, "
-            "digits and _, and no name that `prepare.py --list` shows"
-        )
-    if any((root / own_name).glob(f"*/{set_folder.SET_FILE}")):
-        raise DataError(
-            f"{own_name} is prepared already; choose another name, or remove "
-            f"{root / own_name} first"
-        )
 
 
 def _write(

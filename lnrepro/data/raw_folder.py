@@ -102,17 +102,15 @@ class RawFolder:
         return content
 
     def paths(
-        self, suffix: str, folder: str = ".", wanted: Wanted = bool
+        self, wanted: Wanted, folder: str = "."
     ) -> Iterator[tuple[str, pathlib.Path]]:
         """Yield the files below a folder, in sorted order.
 
         Linked folders are followed.
 
         Args:
-          suffix: how their names end, in lower or upper case, apart from the suffix of
-            a packing.
+          wanted: whether a file of a name is read.
           folder: the folder, within the folder of the set.
-          wanted: whether a file of a name is read; by default all are.
 
         Yields:
           The name and the path of each file. The name is the path below the folder,
@@ -125,14 +123,10 @@ class RawFolder:
         below = (
             (path.relative_to(root).as_posix(), path) for path in files_below(root)
         )
-        return self._chosen(below, suffix, folder, wanted)
+        return self._chosen(below, wanted, folder)
 
     def tree(
-        self,
-        folder: str,
-        archives: Sequence[str],
-        suffix: str,
-        wanted: Wanted = bool,
+        self, folder: str, archives: Sequence[str], wanted: Wanted
     ) -> Iterator[tuple[str, bytes]]:
         """Read all files below a folder, from the disk or else from a tar archive.
 
@@ -144,8 +138,7 @@ class RawFolder:
           folder: name of the folder.
           archives: names of the archives without suffix. The first one that is there is
             read; its suffix is one of ARCHIVES.
-          suffix: how the names of the wanted files end.
-          wanted: see `paths`.
+          wanted: whether a file of a name is read.
 
         Yields:
           The path below the folder, such as "a/b.xml", and the content of each file.
@@ -156,17 +149,16 @@ class RawFolder:
             or is there twice.
         """
         if (self.folder / folder).is_dir():
-            found = self.paths(suffix, folder, wanted)
+            found = self.paths(wanted, folder)
             contents = ((name, files.read(path)) for name, path in found)
         else:
-            members = self._members(folder, archives, suffix)
-            contents = self._chosen(members, suffix, folder, wanted)
+            contents = self._chosen(self._members(folder, archives), wanted, folder)
         for name, content in contents:
             self.found[f"{folder}/{name}"] = hash(content)
             yield name, content
 
     def _members(
-        self, folder: str, archives: Sequence[str], suffix: str
+        self, folder: str, archives: Sequence[str]
     ) -> Iterator[tuple[str, bytes | None]]:
         """Read the members of an archive below a folder, see `files.members`."""
         names = (stem + ending for stem in archives for ending in ARCHIVES)
@@ -177,44 +169,32 @@ class RawFolder:
                 f"{self.folder / folder}: there is no such folder, and no archive "
                 f"{' or '.join(archives)}"
             )
-        for member, content in files.members(archive, suffix):
+        for member, content in files.members(archive):
             # The folder may lie at any depth of the archive.
             _, found, below = f"/{member}".partition(f"/{folder}/")
             if found:
                 yield below, content
 
     def _chosen(
-        self,
-        below: Iterable[tuple[str, T | None]],
-        suffix: str,
-        folder: str,
-        wanted: Wanted,
+        self, below: Iterable[tuple[str, T | None]], wanted: Wanted, folder: str
     ) -> Iterator[tuple[str, T]]:
         """Yield the names and contents of wanted files, and count all files.
 
         Args:
           below: the path of each file below the folder, and its content or where that
             is; None if it is no file.
-          suffix: how the names of wanted files end.
-          folder: the folder.
           wanted: whether a file of a name is read.
+          folder: the folder.
 
         Raises:
           DataError: a name is there twice.
         """
         for path, content in below:
-            name = files.unpacked_name(path)
-            has_suffix = name.lower().endswith(suffix)
+            stem, dot, suffix = files.unpacked_name(path).rpartition(".")
             # macOS stores "é" as two characters, unlike other systems and most texts.
-            stem = unicodedata.normalize("NFC", name[: -len(suffix)])
-            name = stem + suffix
+            name = unicodedata.normalize("NFC", stem) + dot + suffix.lower()
             place = pathlib.PurePosixPath(folder, name).as_posix()
-            if (
-                not has_suffix
-                or files.is_system_file(path)
-                or content is None
-                or not wanted(name)
-            ):
+            if files.is_system_file(path) or content is None or not wanted(name):
                 self.left_out.add(pathlib.PurePosixPath(folder, path).as_posix())
                 continue
             if place in self.found:

@@ -30,6 +30,7 @@ of each length.
 """
 
 import pathlib
+import re
 
 from lnrepro.data.files import PLAIN_OR_PACKED, text_blocks
 from lnrepro.data.raw_folder import RawFolder
@@ -37,6 +38,7 @@ from lnrepro.data.reader import INDEX, INDICES, Content, Reader
 from lnrepro.data.readers.book_files import index
 
 FILES = ("books_large_p1.txt", "books_large_p2.txt")
+BOOK = re.compile(r".+\.txt")
 
 
 def write(raw: RawFolder, folder: pathlib.Path) -> Content:
@@ -48,7 +50,7 @@ def write(raw: RawFolder, folder: pathlib.Path) -> Content:
     if raw.official:
         paths = {name: raw.path(name) for name in FILES}
     else:
-        paths = dict(raw.paths(".txt"))
+        paths = dict(raw.paths(BOOK.fullmatch))
     if not paths:
         raise raw.missing(
             f"{raw.folder}: no .txt file there, {PLAIN_OR_PACKED}; put one there for "

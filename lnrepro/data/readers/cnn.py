@@ -44,6 +44,7 @@ from lnrepro.errors import DataError
 
 PADDING, UNKNOWN, NUMBER = "<pad>", "<unk>", "<num>"
 FIRST_ENTITY = 1
+FILE = re.compile(r".+\.question")
 
 
 class Example(NamedTuple):
@@ -70,7 +71,7 @@ def example(found: Question, rank: np.ndarray, words: dict[str, int]) -> Example
 
 def read(raw: RawFolder) -> Content:
     """Read questions/{training,validation,test}/*.question."""
-    return encode(raw.tree("questions", ("questions", "cnn"), ".question"), raw)
+    return encode(raw.tree("questions", ("questions", "cnn"), FILE.fullmatch), raw)
 
 
 def encode(files: Iterable[tuple[str, bytes]], raw: RawFolder) -> Content:

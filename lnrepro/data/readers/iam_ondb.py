@@ -98,8 +98,7 @@ def _name(form: str) -> str:
 def _read_strokes(raw: RawFolder) -> Mapping[str, Strokes]:
     """Read the strokes of all forms, by the path of the form below lineStrokes/."""
     strokes = defaultdict(dict)
-    archives, wanted = ("lineStrokes-all",), STROKE_FILE.fullmatch
-    tree = raw.tree("lineStrokes", archives, ".xml", wanted)
+    tree = raw.tree("lineStrokes", ("lineStrokes-all",), STROKE_FILE.fullmatch)
     for i, (path, content) in enumerate(tree):
         form, _, number = path.removesuffix(".xml").rpartition("-")
         line = points(content, raw.folder / "lineStrokes" / path)
@@ -139,7 +138,7 @@ def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
             if len(known) != 1:
                 raise DataError(
                     f"{where}: {len(known)} forms with strokes are called "
-                    f"{entry[:80]!a} instead of one; correct the list, or write the "
+                    f"{entry!r:.80} instead of one; correct the list, or write the "
                     "path of the form"
                 )
             list_of.update(dict.fromkeys(known, name))
@@ -171,7 +170,7 @@ def _read_texts(
         of lines than of stroke files.
     """
     names = {f"{form}.txt": form for form in forms}
-    contents = dict(raw.tree("ascii", ("ascii-all",), ".txt", names.__contains__))
+    contents = dict(raw.tree("ascii", ("ascii-all",), names.__contains__))
     texts = {}
     for name, form in names.items():
         where = raw.folder / "ascii" / name

@@ -85,7 +85,7 @@ def parse(content: bytes, where: object) -> Question:
         )
     if not ENTITY.fullmatch(answer):
         raise DataError(
-            f"{where}, line 7: the answer {answer[:40]!a} is not of the form @entityN"
+            f"{where}, line 7: the answer {answer!r:.40} is not of the form @entityN"
         )
     return Question(passage.split(), asked, answer)
 

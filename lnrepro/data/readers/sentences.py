@@ -52,10 +52,8 @@ LABELLED_COLUMNS = {"text": TEXT, "label": ColumnSpec(0, 1, integer=True, ndim=0
 
 def columns_of_labelled(rows: Sequence[tuple[str, int]]) -> Columns:
     """Return the columns of sentences with labels."""
-    return {
-        "text": [as_bytes(text) for text, _ in rows],
-        "label": np.array([label for _, label in rows], np.int32),
-    }
+    texts, labels = zip(*rows, strict=True)
+    return {"text": list(map(as_bytes, texts)), "label": np.array(labels, np.int32)}
 
 
 def columns_of_pairs(rows: Sequence[tuple[str, str, float]]) -> Columns:
