@@ -137,15 +137,6 @@ def test_every_parameter_of_another_shape_is_named(name):
             unroll(cell, params | {changed: other}, X)
 
 
-def test_parameters_of_another_norm_are_named():
-    params, _ = problem(block_gru(H, norm="layer", blocks=2))
-    with refused("bias_0", error=ValueError):
-        unroll(block_gru(H, norm="rms", blocks=2), params, X)
-
-
-# Cells of a user
-
-
 def test_dropout_of_h_asks_for_the_names_of_the_recurrent_weights():
     class Renamed(SimpleCell):
         def prepare(self, params):
