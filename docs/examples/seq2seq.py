@@ -41,7 +41,7 @@ class Settings:
 
     Attributes:
       norm: norm of both LSTMs.
-      digits: of the longest number.
+      digits: of the longest number, at most 9: larger sums do not fit into int32.
       features: units of an LSTM.
       batch: B, rows of a batch.
       steps: number of optimiser steps.
@@ -221,14 +221,10 @@ def main() -> None:
     """Train, and print the progress and the share of right answers."""
     parser = argparse.ArgumentParser(description="Addition by a seq2seq.")
     parser.add_argument("--norm", choices=("none", "layer", "rms"), default="layer")
-    # Larger sums do not fit into int32.
-    parser.add_argument(
-        "--digits", type=int, choices=range(1, 10), default=Settings.digits
-    )
     parser.add_argument("--steps", type=int, default=Settings.steps)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    settings = Settings(norm=args.norm, digits=args.digits, steps=args.steps)
+    settings = Settings(norm=args.norm, steps=args.steps)
 
     def report(number, value):
         if number % 100 == 0:
