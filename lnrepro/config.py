@@ -17,7 +17,6 @@ None means not set. On the command line: `--config.steps=None`.
 
 import difflib
 import itertools
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -262,18 +261,8 @@ def no_field(name: str, known: Collection[str]) -> str:
       name: dotted name of the field.
       known: dotted names of the fields that exist.
     """
-    group, _, last = name.rpartition(".")
     near = [field for field in known if field.endswith(f".{name}")]
-    alike = []
-    for field in known:
-        its_group, _, its_last = field.rpartition(".")
-        # Such as lr for learning_rate.
-        if its_group == group and last == re.sub("([a-z])[a-z]*_?", r"\1", its_last):
-            near.append(field)
-        # Long groups are alike whatever the names in them.
-        if difflib.get_close_matches(last, [its_last]):
-            alike.append(field)
-    near = near or difflib.get_close_matches(name, alike, 1)
+    near = near or difflib.get_close_matches(name, known, 1, cutoff=0.8)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"there is no field {name!r}{hint}"
 

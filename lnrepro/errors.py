@@ -82,6 +82,12 @@ class Stopped(Exception):
         self.exit_code = 128 + signum
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of a message, or the name of an error without one."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:300]
+
+
 def not_installed(e: ModuleNotFoundError, doing: str) -> str:
     """Return the line that says how to install a missing module.
 
@@ -157,16 +163,6 @@ def exit_code(main: Callable[[], int | None], doing: str) -> int:
     except OSError as e:
         where = f"{e.filename}: " if e.filename else ""
         line, code = f"error: {where}{e.strerror or e}", RunError.exit_code
-    except Exception as e:
-        if not (isinstance(e, MemoryError) or "RESOURCE_EXHAUSTED" in str(e)):
-            raise
-        reason = " ".join(str(e).split())[:200]
-        line = (
-            f"error: out of memory ({reason}); go on from the last checkpoint with a "
-            "smaller config.eval_batch_size, or train a smaller config.model or "
-            "config.batch_size in another --workdir"
-        )
-        code = RunError.exit_code
     say(line, sys.stderr)
     return code
 

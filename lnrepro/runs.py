@@ -1,9 +1,8 @@
 """List the runs below a folder: python -m lnrepro.runs [DIR]
 
 A run is "training" while a process holds its lock, "finished" when it has trained to
-its end, "diverged" when a number was not finite, and else "stopped". It is "unknown"
-where the lock cannot be asked, as on a file system without locks. Runs that are stopped
-go on with the command
+its end, "diverged" when a number was not finite, and else "stopped". Runs that are
+stopped go on with the command
 python -m lnrepro.main --resume --workdir=RUN
 """
 
@@ -41,6 +40,7 @@ def main(argv: Sequence[str]) -> None:
     )
     folder = parser.parse_args(argv).folder
     from lnrepro.engine import json_files, loaded_run
+    from lnrepro.engine.progress import table
 
     lines = []
     for path in files_below(folder):
@@ -55,7 +55,8 @@ def main(argv: Sequence[str]) -> None:
         raise UserError(
             f"{folder}: there is no run directory (with a config.json) at or below it"
         )
-    _print(lines)
+    # No cell is cut, so that the name of a run can be copied.
+    print(table(list(lines[0]), *(list(line.values()) for line in lines)))
 
 
 def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
@@ -91,14 +92,13 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
 def _state(folder):
     from lnrepro.engine import workdir
 
-    lock = workdir.lock_state(folder)
-    if lock == "held":
+    if workdir.is_training(folder):
         return "training"
     if workdir.is_diverged(folder):
         return "diverged"
     if workdir.read_results(folder):
         return "finished"
-    return "stopped" if lock == "free" else "unknown"
+    return "stopped"
 
 
 def _best(config, records):
@@ -110,20 +110,6 @@ def _best(config, records):
         return ""
     best = min(values) if config.best.mode == "min" else max(values)
     return f"{metric} {best:.4g}"
-
-
-def _print(lines):
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*lines[0], box=None, pad_edge=False)
-    for line in lines:
-        # Brackets in a plain string would be rich's markup.
-        table.add_row(*map(Text, line.values()))
-    # No cell is cut, so that the name of a run can be copied. A narrow terminal wraps
-    # the lines.
-    Console(width=10_000).print(table)
 
 
 if __name__ == "__main__":

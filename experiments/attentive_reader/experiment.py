@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Evaluation, Experiment, Metric, try_draw
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
 from . import evaluate as evaluations
 from . import pictures
@@ -98,7 +98,7 @@ def make(config: ConfigDict) -> Experiment:
         read = functools.partial(attention_and_choice, vars)
         examples = pictures.read_examples(config, columns, rows, words, read)
         caption = f"{spec.name} ({split}), norm {config.norm}"
-        picture = try_draw(pictures.draw, examples, caption)
+        picture = pictures.draw(examples, caption)
         return Evaluation(images={"attention": picture})
 
     evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)

@@ -9,7 +9,7 @@ from experiments.classification import pixels
 from experiments.sets import open_set
 from lnrepro.data.batches import eval_batches
 from lnrepro.engine.evaluation import split_eval
-from lnrepro.engine.experiment import Evaluation, Experiment, try_draw
+from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.errors import UserError
 
 from .evaluate import batch_moments, border_metrics, unit_statistics
@@ -57,7 +57,7 @@ def make(config: ConfigDict) -> Experiment:
         ]
         images = len(columns["label"])
         title = f"norm: {config.norm}, data: {config.data.name}, {images} test images"
-        picture = try_draw(statistics, layers, title)
+        picture = statistics(layers, title)
         return Evaluation(border_metrics(layers), {"statistics": picture})
 
     border = split_eval(config, "test", evaluate_border, None)

@@ -17,7 +17,6 @@ from scipy.special import expit
 
 from experiments.rendering import pixels_of
 from lnrepro.data.batches import evenly_spaced
-from lnrepro.engine.experiment import try_draw
 
 from .attention import geometry
 from .bound import noise_of
@@ -85,8 +84,8 @@ def draw_all(
     # The mean of each pixel.
     samples = expit(canvases)
     return {
-        "samples": try_draw(page, samples[-1], 10),
-        "samples_over_glimpses": try_draw(animation, draw, samples, windows),
+        "samples": page(samples[-1], 10),
+        "samples_over_glimpses": animation(draw, samples, windows),
         "glimpses": draw_glimpses(draw, params, images, noise_key),
     }
 
@@ -130,7 +129,7 @@ def draw_glimpses(
         windows += windows_of(draw, "read", result.aux.read[shown, i])
         rows += list(expit(result.outputs[shown, i]))
         windows += windows_of(draw, "write", result.aux.write[shown, i])
-    return try_draw(page, np.stack(rows), len(shown), windows, ZOOM)
+    return page(np.stack(rows), len(shown), windows, ZOOM)
 
 
 def windows_of(draw: Draw, kind: str, numbers: np.ndarray) -> list[Window]:

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from experiments.rendering import pixels_of
 from lnrepro.data.readers.handwriting import encode
-from lnrepro.engine.experiment import Evaluation, try_draw
+from lnrepro.engine.experiment import Evaluation
 
 from .data import Lines
 from .model import Network
@@ -71,8 +71,8 @@ def draw_all(
         "(from top to bottom) while this part was written",
     }
     images = {
-        "samples": try_draw(page, strokes),
-        "alignment": try_draw(alignment, strokes[0], written[0].phi, wanted.texts[0]),
+        "samples": page(strokes),
+        "alignment": alignment(strokes[0], written[0].phi, wanted.texts[0]),
     }
     return Evaluation({}, images, {"samples.svg": svg(strokes)}, captions)
 

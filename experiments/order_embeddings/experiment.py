@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from experiments.sets import open_set
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Evaluation, Experiment, Metric, try_draw
+from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
 from . import evaluate as evaluations
 from . import retrieval
@@ -85,7 +85,7 @@ def make(config: ConfigDict) -> Experiment:
         captions = embeddings.captions[: split.captions.starts[fold]]
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = open_set(config).facts
-        picture = try_draw(retrievals, matrix, split, facts, config.data.name)
+        picture = retrievals(matrix, split, facts, config.data.name)
         return Evaluation(scores, {"retrievals": picture})
 
     evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)

@@ -1,78 +1,39 @@
 """The pictures and files in a run's artifacts folder."""
 
-import math
 import pathlib
+import textwrap
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from lnrepro import optional
 from lnrepro.engine import metrics
-from lnrepro.engine.experiment import Evaluation, FailedPicture, try_draw
+from lnrepro.engine.experiment import Evaluation
 
-# Pixels of an inch. A power of two, so that sizes in inches are exact.
-DPI = 128
-# Height of the letters above a picture, in pixels.
-CAPTION_SIZE = 13
+# Height of the letters of a caption, and their mean width, in pixels.
+LETTER = 13
+LETTER_WIDTH = 7
 # Frames of an animation in a second.
 FPS = 12
 
 
-class Results(NamedTuple):
-    """What a run or its evaluations gave.
-
-    Attributes:
-      numbers: {name: number}.
-      paths: the files that were written.
-      not_drawn: {name of a picture that could not be drawn: the reason}.
-    """
-
-    numbers: dict[str, float]
-    paths: list[pathlib.Path]
-    not_drawn: dict[str, str]
-
-    def add(self, more: "Results") -> None:
-        """Add other results, each file once."""
-        self.numbers.update(more.numbers)
-        self.paths.extend(path for path in more.paths if path not in self.paths)
-        self.not_drawn.update(more.not_drawn)
-
-    def lines(self) -> list[str]:
-        """Return a line about each file, and about each picture that is missing."""
-        missing = [f"not drawn  {name} ({why})" for name, why in self.not_drawn.items()]
-        return [f"picture    {path}" for path in self.paths] + missing
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the numbers, and the pictures that were not drawn, if any."""
-        missing = list(self.not_drawn)
-        return self.numbers | ({"not_drawn": missing} if missing else {})
-
-
-def write(folder: pathlib.Path, evaluation: Evaluation) -> Results:
-    """Write the images and files of an evaluation.
+def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
+    """Write the images and files of an evaluation; return their paths.
 
     Args:
       folder: where to write; it is made if need be.
       evaluation: what the experiment returned.
     """
-    paths, not_drawn = [], {}
-    images = evaluation.images
-    if images and not optional.installed("matplotlib"):
-        images = {}
-    for name, image in images.items():
-        saved = image
-        if not isinstance(image, FailedPicture):
-            caption = evaluation.captions.get(name, "")
-            saved = try_draw(_save_image, folder, name, image, caption)
-        if isinstance(saved, FailedPicture):
-            not_drawn[name] = saved.reason
-        else:
-            paths.append(saved)
+    paths = []
+    if evaluation.images and optional.installed("PIL"):
+        for name, image in evaluation.images.items():
+            paths.append(_path(folder, name + (".png" if image.ndim == 3 else ".gif")))
+            _save_image(paths[-1], image, evaluation.captions.get(name, ""))
     for name, text in evaluation.files.items():
         paths.append(_path(folder, name))
         paths[-1].write_text(text, encoding="utf-8")
-    return Results({}, paths, not_drawn)
+    return paths
 
 
 def _path(folder, name):
@@ -81,38 +42,33 @@ def _path(folder, name):
     return path
 
 
-def _save_image(
-    folder: pathlib.Path, name: str, image: np.ndarray, caption: str
-) -> pathlib.Path:
+def _save_image(path: pathlib.Path, image: np.ndarray, caption: str) -> None:
     """Write an image whose pixels stay as they are, below its caption."""
-    from matplotlib import animation
-    from matplotlib.figure import Figure
+    from PIL import Image
 
     # [height, width, 3] is a picture, [frames, height, width, 3] an animation.
-    path = _path(folder, name + (".png" if image.ndim == 3 else ".gif"))
     frames = image.reshape(-1, *image.shape[-3:])
-    height, width = frames.shape[1:3]
-    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
-    # Point sizes are in 72nds of an inch.
-    size = CAPTION_SIZE * 72 / DPI
-    text = figure.text(0.5, 0.5, caption, ha="center", va="top", size=size, wrap=True)
     if caption:
-        margin = CAPTION_SIZE // 4
-        height += math.ceil(text.get_window_extent().height) + 2 * margin
-        text.set_y(1 - margin / height)
-        figure.set_size_inches(width / DPI, height / DPI)
-    shown = figure.figimage(frames[0])
+        above = _drawn(caption, frames.shape[2])
+        above = np.broadcast_to(above, (len(frames), *above.shape))
+        frames = np.concatenate([above, frames], axis=1)
+    first, *others = [Image.fromarray(frame) for frame in frames]
     if image.ndim == 3:
-        figure.savefig(path)
-        return path
+        first.save(path)
+        return
+    milliseconds = 1000 / FPS
+    first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
 
-    def draw(i):
-        shown.set_data(frames[i])
-        return ()
 
-    film = animation.FuncAnimation(figure, draw, len(frames))
-    film.save(path, animation.PillowWriter(fps=FPS))
-    return path
+def _drawn(text: str, width: int) -> np.ndarray:
+    """Return lines of text as an image of this width."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    lines = textwrap.wrap(text, max(1, width // LETTER_WIDTH))
+    drawn = Image.new("RGB", (width, (len(lines) + 1) * (LETTER + 3)), "white")
+    font = ImageFont.load_default(LETTER)
+    ImageDraw.Draw(drawn).text((3, 3), "\n".join(lines), "black", font)
+    return np.asarray(drawn)
 
 
 def _draw_panel(ax, records, label, names, scale, unit=None):
@@ -139,7 +95,7 @@ def title(config: Mapping[str, Any]) -> str:
     return f"{name}, {config['norm']}, data: {config['data']['name']}"
 
 
-def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> Results:
+def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
     """Draw `config.curves` of a run directory as artifacts/curves.png.
 
     Its panels are (label, (metric, ...), "log" or "linear"), against the epoch. A
@@ -148,28 +104,22 @@ def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> Results:
     Args:
       workdir: the run directory.
       config: the config of the run, or its JSON.
-
-    Returns:
-      The path; nothing where there are no curves or matplotlib is not installed.
     """
-    if not config["curves"] or not optional.installed("matplotlib"):
-        return Results({}, [], {})
-    path = try_draw(_draw_curves, workdir, config)
-    if isinstance(path, FailedPicture):
-        return Results({}, [], {"curves": path.reason})
-    return Results({}, [path], {})
-
-
-def _draw_curves(workdir, config):
+    panels = config["curves"]
+    if not panels or not optional.installed("matplotlib"):
+        return
     from matplotlib.figure import Figure
 
-    panels = config["curves"]
     records = metrics.read(workdir / "metrics.jsonl")
     figure = Figure(figsize=(5 * len(panels), 3.6), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)
     for ax, panel in zip(axes[0], panels, strict=True):
         _draw_panel(ax, records, *panel)
     figure.suptitle(title(config))
-    path = _path(workdir / "artifacts", "curves.png")
-    figure.savefig(path, dpi=120)
-    return path
+    figure.savefig(_path(workdir / "artifacts", "curves.png"), dpi=120)
+
+
+def files(workdir: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files in the artifacts of a run, the curves first."""
+    found = [path for path in (workdir / "artifacts").rglob("*") if path.is_file()]
+    return sorted(found, key=lambda path: (path.stem != "curves", path))

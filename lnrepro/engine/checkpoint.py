@@ -15,7 +15,7 @@ import numpy as np
 
 from lnrepro.engine import orbax_workarounds
 from lnrepro.engine.run_config import differences
-from lnrepro.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError, first_line
 
 # Number of checkpoints in last/ that are kept.
 KEPT = 2
@@ -30,11 +30,9 @@ class Notes(NamedTuple):
       devices: number of devices, where the state depends on it.
       best: the best evaluation: its "metric", "value" and "step".
       numbers: the last value of everything that was logged.
-      artifacts: the paths that were written.
       meter: the metrics since the last record, see `Meter.state`.
       due: names of the evaluations that are left to do at this step.
-      records: the `metrics.Records`; of checkpoints that were written before records
-        had a digest, their number.
+      records: the `metrics.Records`.
     """
 
     config: dict[str, Any]
@@ -42,10 +40,9 @@ class Notes(NamedTuple):
     devices: int | None = None
     best: dict[str, Any] | None = None
     numbers: Mapping[str, float] = {}
-    artifacts: Sequence[str] = ()
     meter: dict[str, Any] | None = None
     due: Sequence[str] = ()
-    records: Sequence[int] | int = (0, 0, 0)
+    records: Sequence[int] = (0, 0, 0)
 
 
 class Checkpoint(NamedTuple):
@@ -69,13 +66,10 @@ def digest(state: Any, notes: dict[str, Any]) -> int:
     """
     crc = 0
     for leaf in jax.tree.leaves(state):
-        crc = zlib.crc32(_bytes(leaf).data, crc)
+        # Also an array of bfloat16 or without dimensions is bytes.
+        content = np.ascontiguousarray(leaf).view(np.uint8).reshape(-1)
+        crc = zlib.crc32(content.data, crc)
     return zlib.crc32(json.dumps(notes, sort_keys=True).encode(), crc)
-
-
-def _bytes(leaf):
-    """Return an array as bytes, also one of bfloat16 or without dimensions."""
-    return np.ascontiguousarray(leaf).view(np.uint8).reshape(-1)
 
 
 class Store:
@@ -154,16 +148,9 @@ class Store:
           UserError: it is not equal to the bit; the array or the path is named.
         """
         try:
-            self._save("last", 0, state, notes)
+            self.save("last", 0, state, notes)
             self.wait()
-            read, read_notes = self._load("last", 0, state)
-            for (path, a), b in zip(
-                jax.tree.leaves_with_path(state), jax.tree.leaves(read), strict=True
-            ):
-                if a.dtype != b.dtype or not np.array_equal(_bytes(a), _bytes(b)):
-                    name = jax.tree_util.keystr(path, simple=True, separator="/")
-                    raise ValueError(f"{name} is read back with other bits")
-            return _checked(0, read, read_notes)
+            return self._read("last", 0, state)
         except (MemoryError, ModuleNotFoundError):
             raise
         # Orbax and TensorStore raise many types.
@@ -189,33 +176,30 @@ class Store:
           RunError: this save or the one before it failed. Checkpoints of earlier steps
             are intact.
         """
+        import orbax.checkpoint as ocp
+
         # A save goes on in the background, so that an error may be that of the one
         # before.
         what = f"save a checkpoint in {self.folder / name}, at or before step {step}"
         with _errors_of(what):
-            self._save(name, step, state, notes)
-
-    def _save(self, name, step, state, notes):
-        import orbax.checkpoint as ocp
-
-        # What a checkpoint names is on disk before, and what it replaces goes after.
-        self.wait()
-        best = (notes.get("best") or {}).get("step")
-        self._keep_best(self._named, best)
-        manager = self._manager(name)
-        # A run that fell back to an older checkpoint takes these steps again.
-        for later in [s for s in manager.all_steps() if s >= step]:
-            manager.delete(later)
-        manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.PyTreeSave(state),
-                notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)}),
-            ),
-            force=True,
-        )
-        if name == "last":
-            self._named = best
+            # What a checkpoint names is on disk before; what it replaces goes after.
+            self.wait()
+            best = (notes.get("best") or {}).get("step")
+            self._keep_best(self._named, best)
+            manager = self._manager(name)
+            # A run that fell back to an older checkpoint takes these steps again.
+            for later in [s for s in manager.all_steps() if s >= step]:
+                manager.delete(later)
+            manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.PyTreeSave(state),
+                    notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)}),
+                ),
+                force=True,
+            )
+            if name == "last":
+                self._named = best
 
     def follow(self, best: float | None) -> bool:
         """Remove all best checkpoints but the one that a run names.
@@ -260,65 +244,59 @@ class Store:
         """
         if not (self.folder / name).is_dir():
             return None
-        # A run that goes on removes none of the newest ones before it has saved twice.
-        steps = self._steps(name)
-        saved, failed = self._newest(name, steps, like)
-        if saved:
-            print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)
-        elif failed:
-            # Starting silently from step 0 would look like a new run.
-            start_again = ", or remove the folder to start again"
-            raise UserError(
-                f"{failed[0]}, and no other one of {steps}; put the files of the run "
-                f"back{start_again if self._writing else ''}"
-            )
-        return saved
-
-    def _steps(self, name):
-        """Return the steps of the checkpoints that may be read, the newest first."""
         manager = self._manager(name)
         manager.reload()
         steps = sorted(manager.all_steps(), reverse=True)
-        trained = [step for step in steps if step]
         # A damaged checkpoint does not give way to the start.
-        return trained or (steps if self._writing else [])
-
-    def _newest(self, name, steps, like):
-        """Return the first checkpoint that can be read, and lines about the others."""
+        trained = [step for step in steps if step]
+        if trained or not self._writing:
+            steps = trained
         failed = []
         for step in steps:
             try:
-                return self._read(name, step, like), failed
+                saved = self._read(name, step, like)
             except MemoryError:
                 raise
             # Orbax and TensorStore raise many types for damaged files.
             except Exception as e:
                 path = self.folder / name / str(step)
                 failed.append(f"{path} cannot be read ({_reason(e)})")
-        return None, failed
+            else:
+                print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)
+                return saved
+        if not failed:
+            return None
+        # Starting silently from step 0 would look like a new run.
+        start_again = ", or remove the folder to start again"
+        raise UserError(
+            f"{failed[0]}, and no other one of {steps}; put the files of the run "
+            f"back{start_again if self._writing else ''}"
+        )
 
     def _read(self, name, step, like):
-        return _checked(step, *self._load(name, step, like))
-
-    def _load(self, name, step, like):
-        """Return the state and the notes of a checkpoint."""
+        """Return a checkpoint, if it matches its digest."""
         import orbax.checkpoint as ocp
 
-        there = described(self._manager(name).item_metadata(step).state.tree)
+        manager = self._manager(name)
+        there = described(manager.item_metadata(step).state.tree)
         for array, a, b in differences(there, described(like)):
             raise ValueError(f"another model: {array} is {a} there, {b} in this one")
         # NumPy arrays do not depend on the devices, so a run may be resumed on other
         # ones.
         as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
         restore_args = jax.tree.map(lambda _: as_numpy, like)
-        read = self._manager(name).restore(
+        read = manager.restore(
             step,
             args=ocp.args.Composite(
                 state=ocp.args.PyTreeRestore(item=like, restore_args=restore_args),
                 notes=ocp.args.JsonRestore(),
             ),
         )
-        return read.state, dict(read.notes)
+        notes = dict(read.notes)
+        # The digest was taken before it was added to the notes.
+        if notes.pop("digest", None) != digest(read.state, notes):
+            raise ValueError("its contents do not match its digest")
+        return Checkpoint(step, read.state, notes)
 
     def wait(self) -> None:
         """Wait until every save is on disk.
@@ -336,14 +314,6 @@ class Store:
             with contextlib.suppress(Exception):
                 manager.close()
         self._managers = {}
-
-
-def _checked(step, state, notes):
-    """Return what was read as a Checkpoint, if it matches its digest."""
-    # The digest was taken before it was added to the notes.
-    if notes.pop("digest", None) != digest(state, notes):
-        raise ValueError("its contents do not match its digest")
-    return Checkpoint(step, state, notes)
 
 
 @contextlib.contextmanager
@@ -374,5 +344,4 @@ def _reason(error):
         return os.strerror(int(number[1]))
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
+    return first_line(error)

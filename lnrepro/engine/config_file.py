@@ -6,12 +6,12 @@ before. `read` has code of its own for these three.
 """
 
 import difflib
-import importlib.util
 import pathlib
 import re
+import runpy
 import traceback
+import types
 from collections.abc import Sequence
-from types import ModuleType
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -62,8 +62,8 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     return parsed
 
 
-def load_module(file: str) -> ModuleType:
-    """Import a config file as a module.
+def load_module(file: str) -> types.SimpleNamespace:
+    """Return what a config file defines.
 
     Raises:
       UserError: there is no such file, or it fails; its line is named.
@@ -72,18 +72,10 @@ def load_module(file: str) -> ModuleType:
         near = difflib.get_close_matches(file, configs(), 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else "run the command in the checkout"
         raise UserError(f"there is no config file {file}; {hint}")
-    # Imported by its path: configs of different folders may have one name.
-    spec = importlib.util.spec_from_file_location("config_module", file)
-    if spec is None or spec.loader is None:
-        raise UserError(
-            f"{file} is no config file: that is a Python file with get_config"
-        )
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        return types.SimpleNamespace(**runpy.run_path(file))
     except Exception as e:
         raise UserError(_failure(file, e)) from None
-    return module
 
 
 def _get_config(module, file, variant):

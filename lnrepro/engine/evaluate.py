@@ -1,19 +1,17 @@
 """The evaluations of a run alone, as --evaluate asks for."""
 
 import pathlib
-from collections.abc import Mapping
 
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro.engine import json_files, kernels, peers, workdir
-from lnrepro.engine.experiment import Evaluation
+from lnrepro.engine import artifacts, json_files, kernels, peers, workdir
 from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.engine.metrics import check_finite
 from lnrepro.engine.output import rows
-from lnrepro.engine.progress import table
+from lnrepro.engine.progress import HEAD, table
 from lnrepro.engine.run import Run, numbers_of
-from lnrepro.errors import UserError
+from lnrepro.errors import UserError, say
 
 
 def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
@@ -31,9 +29,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       Diverged: a number is not finite.
     """
     run = Run(config, folder)
-    fingerprint, _ = run.data_identity()
-    if run.experiment.check:
-        run.experiment.check()
+    fingerprint, _ = run.check()
     about = workdir.check_run(folder, run.config, fingerprint)
     if not about:
         raise UserError(
@@ -47,21 +43,12 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         evaluations = run.evaluate(vars, names)
     numbers = numbers_of(evaluations)
     if jax.process_index() == 0:
-        lines = _write(run, weights.step, evaluations)
-        table(f"{folder} at step {weights.step}", rows(run, numbers), lines)
+        # First, because the folder may be read-only.
+        say(f"{folder} at step {weights.step}\n{table(HEAD, *rows(run, numbers))}")
+        for evaluation in evaluations.values():
+            for path in artifacts.write(folder / "artifacts", evaluation):
+                say(f"picture    {path}")
+        record = {"step": weights.step, **numbers}
+        json_files.write(folder / "evaluation.json", record)
     check_finite(numbers, weights.step)
     return numbers
-
-
-def _write(run: Run, step: int, evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Write the pictures and evaluation.json; return lines about them.
-
-    The folder may be read-only, and the numbers are shown all the same.
-    """
-    try:
-        results = run.write(evaluations)
-        record = {"step": step, **results.to_json()}
-        json_files.write(run.folder / "evaluation.json", record)
-    except OSError as e:
-        return [f"not written: {e.filename or run.folder}: {e.strerror or e}"]
-    return results.lines()

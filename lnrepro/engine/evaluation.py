@@ -12,7 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine import distribute, signals
+from lnrepro.engine import distribute
 from lnrepro.engine.experiment import Eval, Evaluation, Metrics
 
 # Batches that are dispatched ahead of the devices.
@@ -52,10 +52,9 @@ def mean_over_examples(
     def mean(vars, batches):
         found = []
         for batch in batches:
-            signals.between_batches()
             found.append(sums(vars, distribute.like(vars, batch)))
             # Some batches are dispatched ahead, so that the devices do not wait for the
-            # host. With all of them, the answer to a signal would take long.
+            # host. With all of them, their memory would be taken at once.
             jax.block_until_ready(found[-AHEAD - 1 : -AHEAD])
         count = sum(float(rows) for _, rows in found)
         if not count:
@@ -147,7 +146,6 @@ def rows_of_examples(
     def rows(vars, batches, count):
         out, seen = np.empty(0), np.zeros(count, bool)
         for batch in batches:
-            signals.between_batches()
             # With several processes, each has all rows and computes them by itself.
             placed = batch if jax.process_count() > 1 else distribute.like(vars, batch)
             found = np.asarray(run(vars, placed))

@@ -1,9 +1,7 @@
 """TensorBoard's event file of a run."""
 
-import json
 import pathlib
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from lnrepro import optional
@@ -38,10 +36,7 @@ class Events:
         summaries: Any = summary_pb2
         self._event, self._proto, self._summary = events.Event, summaries, summary
         folder.mkdir(parents=True, exist_ok=True)
-        # TensorBoard reads files in the order of their names, and tensorboardX names
-        # them by the clock, which may be set back between two starts.
-        count = len(list(folder.iterdir()))
-        self._file = EventsWriter(str(folder / f"events.start{count:05d}"))
+        self._file = EventsWriter(str(folder / "events"))
         start = events.SessionLog(status=events.SessionLog.START)
         self._add(step=purge, session_log=start)
 
@@ -59,14 +54,6 @@ class Events:
         """Append one number."""
         if self._file:
             self._add(step=step, summary=self._summary.scalar(name, value))
-
-    def config(self, config: Mapping[str, Any]) -> None:
-        """Append a config, nested dicts, as text."""
-        if self._file:
-            text = json.dumps(config, indent=2, default=str)
-            # Four spaces make it a block of code in Markdown.
-            block = "    " + text.replace("\n", "\n    ")
-            self._add(step=0, summary=self._summary.text("config", block))
 
     def picture(self, path: pathlib.Path, step: int) -> None:
         """Append a PNG or GIF file, under its name; other files are passed over.

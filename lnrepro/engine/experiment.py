@@ -24,54 +24,19 @@ Batch = Mapping[str, Any]
 Scalars = Mapping[str, jax.Array]
 
 
-class FailedPicture(NamedTuple):
-    """Stands for a picture that could not be drawn, see `try_draw`."""
-
-    reason: str
-
-
-def try_draw(draw: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that draws a picture, without which a run goes on.
-
-    matplotlib obeys settings of the user that may not work here, such as MPLBACKEND of
-    a notebook, or text.usetex without LaTeX.
-
-    Args:
-      draw: draws with matplotlib, and computes nothing of the model.
-      *arguments: those of `draw`.
-
-    Returns:
-      What it returns, or a FailedPicture.
-
-    Raises:
-      OSError: the disk failed.
-      ModuleNotFoundError: a package is missing.
-    """
-    try:
-        return draw(*arguments)
-    # A file of a font or of LaTeX.
-    except FileNotFoundError as e:
-        return FailedPicture(f"{e.strerror}: {e.filename}")
-    except (OSError, MemoryError, ModuleNotFoundError):
-        raise
-    except Exception as e:
-        lines = str(e).strip().splitlines() or [""]
-        return FailedPicture(f"{type(e).__name__}: {lines[0][:200]}")
-
-
 class Evaluation(NamedTuple):
     """Result of an evaluation.
 
     Attributes:
       scalars: {name: number}, which are logged.
       images: {name: uint8 [H, W, 3], written as a PNG, or [frames, H, W, 3], written as
-        an animated GIF, or a FailedPicture}.
-      files: {file name: text}, such as an .html or .svg file.
+        an animated GIF}.
+      files: {file name: text}; report.html shows .txt and .svg files.
       captions: {name of an image: the text above it in the file}.
     """
 
     scalars: Mapping[str, float] = {}
-    images: Mapping[str, np.ndarray | FailedPicture] = {}
+    images: Mapping[str, np.ndarray] = {}
     files: Mapping[str, str] = {}
     captions: Mapping[str, str] = {}
 
@@ -133,17 +98,8 @@ class Experiment(NamedTuple):
     check: Callable[[], None] | None = None
 
 
-class ExperimentModule(Protocol):
-    """What `config.experiment` names: a module such as experiments.mnist."""
-
-    @property
-    def make(self) -> Callable[[ConfigDict], Experiment]:
-        """(config) -> the experiment."""
-        ...
-
-
 @runtime_checkable
-class SizedModule(ExperimentModule, Protocol):
+class SizedModule(Protocol):
     """A module of an experiment whose data determines fields of its config."""
 
     @property
@@ -177,7 +133,7 @@ def load(config: ConfigDict) -> Experiment:
     """Make the experiment that `config.experiment` names.
 
     Raises:
-      UserError: there is no such module, or it has no `make`.
+      UserError: there is no such module.
     """
     return _module(config.experiment).make(config)
 
@@ -225,8 +181,9 @@ def with_sizes(config: ConfigDict, check: bool = False) -> ConfigDict:
       DataError: the data set is missing, or sizes do not fit it, which are named.
     """
     module, stated = _module(config.experiment), configs.flat(config)
-    sizes = {name for name, own in fields(config.experiment).items() if own.from_data}
-    is_open = any(stated[name] is None for name in sizes & stated.keys())
+    known = fields(config.experiment)
+    unset = [name for name, value in stated.items() if value is None and name in known]
+    is_open = any(known[name].from_data for name in unset)
     if not isinstance(module, SizedModule) or not (check or is_open):
         return config
     filled, wrong = config.copy_and_resolve_references(), []
@@ -241,40 +198,27 @@ def with_sizes(config: ConfigDict, check: bool = False) -> ConfigDict:
     return filled
 
 
-def _module(name: str) -> ExperimentModule:
+def _module(name: str) -> Any:
     """Import the module of an experiment."""
-    if not re.fullmatch(r"\w+(\.\w+)*", str(name)):
-        raise UserError(
-            f"config.experiment = {name!r}: give the dotted name of a module, such as "
-            "experiments.mnist"
-        )
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as e:
-        # A module that it imports is another matter.
-        if not f"{name}.".startswith(f"{e.name}."):
-            raise
-        raise UserError(
-            f"config.experiment = {name!r}: there is no such module; run from the root "
-            "of the checkout"
-        ) from None
-    if not hasattr(module, "make"):
-        raise UserError(
-            f"config.experiment = {name!r}: the module exports no make(config)"
-        )
-    return cast(ExperimentModule, module)
+    problem = "give the dotted name of a module, such as experiments.mnist"
+    if re.fullmatch(r"\w+(\.\w+)*", str(name)):
+        try:
+            return importlib.import_module(str(name))
+        except ModuleNotFoundError as e:
+            # A module that it imports is another matter.
+            if not f"{name}.".startswith(f"{e.name}."):
+                raise
+            problem = "there is no such module; run from the root of the checkout"
+    raise UserError(f"config.experiment = {name!r}: {problem}")
 
 
 def steps_per_epoch(config: ConfigDict) -> int:
     """Return the number of full batches in one pass over the training set.
 
     Raises:
-      UserError: a batch size that does not fit the training set.
+      UserError: a batch is larger than the training set.
     """
     size, examples = config.batch_size, config.data.train_examples
-    for name, value in (("batch_size", size), ("data.train_examples", examples)):
-        if value not in COUNT:
-            raise UserError(f"config.{name} = {value}: give {COUNT}")
     if size > examples:
         raise UserError(
             f"config.batch_size = {size} is larger than config.data.train_examples = "
@@ -307,17 +251,11 @@ def schedules(config: ConfigDict) -> Schedules:
     """Read `config.evals`.
 
     Raises:
-      UserError: a name or a schedule that is none, or `config.best.metric` of an
-        evaluation that does not run during training.
+      UserError: a schedule that is none, or `config.best.metric` of an evaluation that
+        does not run during training.
     """
     every, at_end = {}, []
     for name, schedule in config.evals.items():
-        # Numbers are called EVALUATION/NAME, and those of training train/NAME.
-        if name == "train" or "/" in name:
-            raise UserError(
-                f"config.evals: an evaluation cannot be called {name!r}: train is the "
-                "name of the training metrics, and a name has no /"
-            )
         if schedule == "epoch":
             every[name] = steps_per_epoch(config)
         elif schedule == "end":
@@ -372,8 +310,9 @@ def check_names(config: ConfigDict, known: Mapping[str, Metric]) -> None:
       UserError: there is no such number, or `best.mode` is not that of the number.
     """
     best = config.best
-    named = [("config.curves", name) for name in names_in(config.curves)]
-    named += [("config.best.metric", best.metric)] if best.metric else []
+    named = [("config.best.metric", best.metric)] if best.metric else []
+    for _, metrics, *_ in config.curves:
+        named += [("config.curves", name) for name in metrics]
     for field, name in named:
         if config.evals.get(name.partition("/")[0]) != "never":
             check_measured(field, name, list(known))
@@ -396,11 +335,3 @@ def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
             f"did you mean {near[0]}?" if near else f"there are {', '.join(measured)}"
         )
         raise UserError(f"{field} names {metric!r}, which the experiment lacks; {hint}")
-
-
-def names_in(curves: Any) -> list[str]:
-    """Return the metrics that `config.curves` names."""
-    names = []
-    for _, metrics, *_ in curves:
-        names += metrics
-    return names

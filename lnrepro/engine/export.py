@@ -24,7 +24,7 @@ from lnrepro import data
 from lnrepro.engine import json_files, workdir
 from lnrepro.engine.checkpoint import described
 from lnrepro.engine.run_config import differences
-from lnrepro.errors import UserError
+from lnrepro.errors import UserError, first_line
 from lnrepro.paths import local_path
 
 WEIGHTS = "model.safetensors"
@@ -150,8 +150,8 @@ def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> W
         raise
     # safetensors has an error of its own, and NumPy's of a type that it does not know.
     except Exception as e:
-        line = (str(e).splitlines() or [type(e).__name__])[0]
-        raise UserError(f"{path}: cannot be read ({line}); get it again") from None
+        why = first_line(e)
+        raise UserError(f"{path}: cannot be read ({why}); get it again") from None
     wanted = dict(_named(like))
     for name, there, needed in differences(described(arrays), described(wanted)):
         raise UserError(f"{path}: {name} is {there}, but its config asks for {needed}")

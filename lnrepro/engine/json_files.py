@@ -1,12 +1,9 @@
 """JSON that every parser reads: a number that is not finite is null."""
 
 import json
-import math
 import os
 import pathlib
-import sys
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 from lnrepro.errors import UserError
@@ -22,17 +19,10 @@ def text(value: Any, indent: int | None = None) -> str:
       value: JSON values; Mappings and sequences are written as objects and arrays.
       indent: number of spaces of an indentation; None writes one line.
     """
-    return json.dumps(_without_nan(value), indent=indent, allow_nan=False)
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {name: _without_nan(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(inner) for inner in value]
-    return value
+    # Python writes NaN and Infinity as words, which become None when they are read.
+    words = json.dumps(value, default=dict)
+    read_back = json.loads(words, parse_constant=lambda word: None)
+    return json.dumps(read_back, indent=indent, allow_nan=False)
 
 
 def write(path: pathlib.Path, value: Any) -> None:
@@ -73,16 +63,14 @@ def read_checked(path: pathlib.Path, digest: int | None) -> bytes:
     Args:
       path: the file.
       digest: the CRC-32 of its bytes that stands there; None where it was written
-        before it had one.
+        before it had one, and is not checked.
 
     Raises:
       UserError: the file is not the one that was written.
       OSError: it cannot be read.
     """
     content = path.read_bytes()
-    if digest is None:
-        print(f"{path}: not checked, it has no digest", file=sys.stderr)
-    elif zlib.crc32(content) != digest:
+    if digest is not None and zlib.crc32(content) != digest:
         raise UserError(
             f"{path} does not match its digest in config.json; get the whole folder "
             "again"

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterator
 
 import jax
+from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files, workdir
 from lnrepro.engine.run import Run
@@ -17,25 +18,28 @@ from lnrepro.functional.fast.kernels import Way
 BATCHES = 1000
 
 
-def check_platform() -> None:
-    """Raise UserError where no device has kernels."""
+def autotune(config: ConfigDict, folder: pathlib.Path) -> None:
+    """Measure the recurrences of a config's steps and evaluations on this device.
+
+    Nothing is trained, and no run is made. The evaluations run once, with fresh
+    parameters.
+
+    Args:
+      config: the config.
+      folder: the run directory, to which nothing is written.
+
+    Raises:
+      UserError: something that the user can correct.
+      OSError: a record cannot be written.
+    """
     platform = jax.default_backend()
     if platform not in tuning.PLATFORMS:
         raise UserError(
             f"--autotune: there are no kernels for {platform}; run it on a "
             f"{' or a '.join(tuning.PLATFORMS)}"
         )
-
-
-def autotune(run: Run) -> None:
-    """Measure the recurrences of a run's steps and evaluations.
-
-    Nothing is trained, and no run is made. The evaluations run once, with fresh
-    parameters.
-
-    Raises:
-      UserError: a record cannot be written.
-    """
+    run = Run(config, folder)
+    run.check()
     with measure.noting() as noted:
         state = run.placement.place(run.initial())
         step, seen = run.placement.compile(run.step()), set()
@@ -49,13 +53,7 @@ def autotune(run: Run) -> None:
         close(batches)
         vars = run.placement.vars(state).vars
         run.evaluate(vars, (*run.evals.every, *run.evals.at_end))
-    try:
-        measure.measure(noted)
-    except OSError as e:
-        raise UserError(
-            f"--autotune: {e.filename}: {e.strerror}; records are kept in "
-            "$XDG_CACHE_HOME or JAX_COMPILATION_CACHE_DIR"
-        ) from None
+    measure.measure(noted)
 
 
 @contextlib.contextmanager

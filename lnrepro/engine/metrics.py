@@ -6,8 +6,6 @@ import json
 import math
 import os
 import pathlib
-import shlex
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -128,36 +126,22 @@ class RecordFile:
       written: what this run has written, also before it was resumed.
     """
 
-    def __init__(self, workdir: pathlib.Path, step: int, noted: Sequence[int] | int):
+    def __init__(self, workdir: pathlib.Path, step: int, noted: Sequence[int]):
         """Open the file, and remove what was written after the checkpoint.
 
         Args:
           workdir: the run directory.
           step: the step of the checkpoint.
-          noted: the Records at the checkpoint; their number alone, if the checkpoint
-            was written before they had a digest.
+          noted: the Records at the checkpoint.
 
         Raises:
           UserError: the file holds other records.
         """
         self._path = workdir / "metrics.jsonl"
         content = self._path.read_bytes() if self._path.exists() else b""
-        if isinstance(noted, int):
-            print(
-                f"{self._path}: the checkpoint of step {step} has no digest of its "
-                f"records; the first {noted} are taken",
-                file=sys.stderr,
-            )
-            # Behind the last newline is nothing, or a line that was cut.
-            lines = content.split(b"\n")[:-1]
-            content = b"".join(line + b"\n" for line in lines[:noted])
-            self.written = Records(noted, len(content), zlib.crc32(content))
-            is_own = len(lines) >= noted
-        else:
-            self.written = Records(*noted)
-            content = content[: self.written.size]
-            is_own = zlib.crc32(content) == self.written.digest
-        if not is_own:
+        self.written = Records(*noted)
+        content = content[: self.written.size]
+        if zlib.crc32(content) != self.written.digest:
             raise UserError(
                 f"{self._path} does not hold the {self.written.count} records that go "
                 f"with the checkpoint of step {step}: put the file back, or remove "
@@ -176,33 +160,22 @@ class RecordFile:
         count, size, digest = self.written
         self.written = Records(count + 1, size + len(line), zlib.crc32(line, digest))
 
-    def flush(self) -> None:
-        """Put all records on disk."""
-        os.fsync(self._file.fileno())
-
-    def check(self) -> None:
-        """Check that the file in the run directory is the one that is written.
+    def flush(self) -> Records:
+        """Put all records on disk, and return `written`.
 
         Raises:
-          RunError: it was replaced or changed, as by an editor. What the open file
-            holds is in metrics.recovered.jsonl.
+          RunError: the file in the run directory is not the one that is written, or was
+            changed, as by an editor.
         """
         ours = os.fstat(self._file.fileno())
         is_there = self._path.exists() and os.path.samestat(self._path.stat(), ours)
-        if is_there and ours.st_size == self.written.size:
-            return
-        self._file.seek(0)
-        held = self._file.read()
-        recovered = self._path.with_name("metrics.recovered.jsonl")
-        recovered.write_bytes(held)
-        remedy = f"{recovered} has what is left of them; put the file back"
-        if zlib.crc32(held) == self.written.digest:
-            remedy = shlex.join(["mv", str(recovered), str(self._path)])
-        raise RunError(
-            f"{self._path} was replaced or changed while the run trained. The state is "
-            f"saved. To put the {self.written.count} records back: {remedy}; then the "
-            "same command resumes"
-        )
+        if not is_there or ours.st_size != self.written.size:
+            raise RunError(
+                f"{self._path} was replaced or changed while the run trained: put the "
+                "file back, then the same command resumes"
+            )
+        os.fsync(self._file.fileno())
+        return self.written
 
     def close(self) -> None:
         """Close the file."""

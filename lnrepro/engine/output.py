@@ -1,15 +1,13 @@
 """What a run shows and writes, besides its checkpoints."""
 
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from lnrepro.engine import artifacts, json_files, provenance, report
-from lnrepro.engine.artifacts import Results
 from lnrepro.engine.checkpoint import Checkpoint
 from lnrepro.engine.events import Events
-from lnrepro.engine.experiment import Metric
+from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.metrics import RecordFile, write_csv
-from lnrepro.engine.progress import Progress, table
+from lnrepro.engine.progress import HEAD, Progress, table
 from lnrepro.engine.run import Run
 from lnrepro.engine.workdir import Lock
 from lnrepro.errors import say
@@ -35,29 +33,21 @@ class Output:
             return
         self._records = RecordFile(run.folder, start.step, start.notes.records)
         self._events = Events(run.folder / "tensorboard", start.step + 1)
-        if not start.step:
-            self._events.config(run.config.to_dict())
 
     def say(self, *lines: str) -> None:
         """Print lines."""
         for line in lines if self._lock else ():
             say(line)
 
-    def check_held(self) -> None:
-        """Check that the run directory is still ours, see `Lock.check_held`."""
-        if self._lock:
-            self._lock.check_held()
-
     def compiled(self, step: int, kernels: list[str]) -> None:
         """Note that the first call, which ends with `step`, is compiled.
 
         Args:
           step: the step.
-          kernels: what recurrences run as, see `provenance.record_kernels`.
+          kernels: what recurrences run as.
         """
         self._progress.start(step)
-        if self._lock:
-            self.say(*provenance.record_kernels(self._run.folder, kernels))
+        self.say(*provenance.about_kernels(kernels))
 
     def record(self, step: int, values: Mapping[str, float], important: bool) -> None:
         """Append to the records, and print.
@@ -76,47 +66,53 @@ class Output:
             self._events.scalar(name, value, step)
         self._progress.metrics(step, values, important)
 
-    def pictures(self, paths: Iterable[pathlib.Path], step: int) -> None:
-        """Show files that an evaluation has written; process 0 alone has any."""
-        for path in paths:
-            self._events.picture(path, step)
+    def evaluated(self, evaluations: Iterable[Evaluation], step: int) -> None:
+        """Write what evaluations show, also for TensorBoard.
+
+        Raises:
+          RunError: the run directory is not ours, see `Lock.check_held`.
+          OSError: the disk failed.
+        """
+        if not self._lock:
+            return
+        self._lock.check_held()
+        for evaluation in evaluations:
+            for path in artifacts.write(self._run.folder / "artifacts", evaluation):
+                self._events.picture(path, step)
 
     def flush(self) -> Sequence[int]:
-        """Put all records on disk, and return what a checkpoint says of them."""
+        """Put all records on disk, and return what a checkpoint says of them.
+
+        Raises:
+          RunError: the run directory or its records are not ours, see
+            `Lock.check_held` and `RecordFile.flush`.
+        """
         if not self._lock:
             return ()
-        self._records.flush()
+        self._lock.check_held()
         self._events.flush()
-        return self._records.written
+        return self._records.flush()
 
-    def check_records(self) -> None:
-        """Check that the records are still ours, see `RecordFile.check`."""
-        if self._lock:
-            self._records.check()
-
-    def finish(self, results: Results) -> None:
+    def finish(self, numbers: Mapping[str, float]) -> None:
         """Write metrics.csv, report.html and results.json, and print the table."""
         if not self._lock:
             return
         run, folder = self._run, self._run.folder
         self.flush()
-        self.check_held()
-        self.check_records()
         self._records.close()
         self._events.close()
         write_csv(folder)
-        # The curves first.
-        shown = artifacts.draw_curves(folder, run.config.to_dict())
-        shown.add(results)
-        numbers = rows(run, shown.numbers)
-        page = report.write(folder, numbers, f"finished, {run.total_steps} steps")
-        json_files.write(folder / "results.json", shown.to_json())
-        lines = [
+        artifacts.draw_curves(folder, run.config.to_dict())
+        found = rows(run, numbers)
+        page = report.write(folder, found, f"finished, {run.total_steps} steps")
+        json_files.write(folder / "results.json", numbers)
+        self.say(
+            f"{run.title}, {run.total_steps} steps",
+            table(HEAD, *found),
             f"numbers    {folder / 'metrics.jsonl'} (metrics.csv)",
             f"page       {page}",
-            *shown.lines(),
-        ]
-        table(f"{run.title}, {run.total_steps} steps", numbers, lines)
+            *(f"picture    {path}" for path in artifacts.files(folder)),
+        )
 
 
 def rows(run: Run, numbers: Mapping[str, float]) -> list[tuple[str, str, str]]:

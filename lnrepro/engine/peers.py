@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from lnrepro.errors import UserError
+from lnrepro.errors import UserError, first_line
 
 # How long to wait for what another process has to say, which may prepare its data.
 A_DAY_MS = 24 * 3600 * 1000
@@ -64,9 +64,9 @@ def initialize(
         )
     except ValueError as e:
         # Nothing has been started yet.
-        raise UserError(f"{_first_line(e)} (see --num_processes, --process_id)") from e
+        raise UserError(f"{first_line(e)} (see --num_processes, --process_id)") from e
     except RuntimeError as e:
-        _exit(f"{not_joined} ({_first_line(e)})", UserError.exit_code)
+        _exit(f"{not_joined} ({first_line(e)})", UserError.exit_code)
     finally:
         give_up.cancel()
 
@@ -181,14 +181,9 @@ def end_if_lost(error: Exception) -> None:
         _exit(
             "error: another process of this run was lost, so this one stopped; start "
             "all of them again: they resume at the last checkpoint "
-            f"({_first_line(error)})",
+            f"({first_line(error)})",
             1,
         )
-
-
-def _first_line(error):
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:200]
 
 
 def _exit(line: str, exit_code: int) -> NoReturn:

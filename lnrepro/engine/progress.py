@@ -1,8 +1,6 @@
 """Output of a run: lines while it trains, then a table."""
 
 import datetime
-import io
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 
@@ -61,27 +59,11 @@ class Progress:
 HEAD = ("metric", "value", "unit")
 
 
-def table(
-    title: str, numbers: Sequence[tuple[str, str, str]], lines: Sequence[str]
-) -> None:
-    """Print a table of numbers, and lines below it.
-
-    Args:
-      title: stands above the table.
-      numbers: the rows below HEAD, as text; without any there is no table.
-      lines: say where to look further.
-    """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    if numbers:
-        cells = Table(*HEAD)
-        for row in numbers:
-            # Brackets in a plain string would be rich's markup.
-            cells.add_row(*map(Text, row))
-        drawn = io.StringIO()
-        columns, _ = shutil.get_terminal_size((120, 24))
-        Console(file=drawn, width=columns).print(cells)
-        say(f"{title}\n{drawn.getvalue().rstrip()}")
-    say("\n".join(lines))
+def table(*rows: Sequence[str]) -> str:
+    """Return rows of texts as lines in which the cells of a column are aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 from lnrepro.engine import json_files, machine
-from lnrepro.engine.run_config import check_same, differences
+from lnrepro.engine.run_config import differences
 from lnrepro.functional.fast.tuning import NOT_MEASURED
 
 # One record for each start after the first, which config.json describes.
@@ -71,11 +71,6 @@ def git_commit() -> str | None:
     return commit
 
 
-def git_tags() -> list[str]:
-    """Return the tags of the checkout's commit."""
-    return (_git("tag", "--points-at", "HEAD") or "").split()
-
-
 def _git(*arguments) -> str | None:
     """Return what git says about the package's own checkout, None if it fails."""
     command = ["git", "-C", os.path.dirname(__file__), *arguments]
@@ -93,30 +88,12 @@ def settings() -> dict[str, Any]:
     return {name: there[name] for name in SETTINGS if name in there}
 
 
-def check_settings(workdir: pathlib.Path) -> None:
-    """Check that JAX has the settings that a run was started with.
-
-    Raises:
-      UserError: they differ; all of them are named.
-    """
-    now = settings()
-    # Versions of JAX differ in the options that they have.
-    there = now | starts(workdir)[0].get("settings", {})
-    check_same(
-        f"{workdir} was started with other settings of JAX",
-        there,
-        now,
-        "set them as they are there, by environment variables such as JAX_ENABLE_X64=0",
-    )
-
-
 def this_start() -> dict[str, Any]:
     """Return what a result depends on besides the config and the data."""
     return {
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
         "versions": versions(),
         "git": git_commit(),
-        "tags": git_tags(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
         "processes": jax.process_count(),
         "settings": settings(),
@@ -137,46 +114,32 @@ def watched_kernels() -> Iterator[list[str]]:
     """
     # What has a kernel says so in this log; a trainer knows nothing else of it.
     log, seen = logging.getLogger("lnrepro.kernels"), []
+    level = log.level
 
-    class Handler(logging.Handler):
-        def emit(self, record):
-            if record.getMessage() not in seen:
-                seen.append(record.getMessage())
+    def note(record):
+        if record.getMessage() not in seen:
+            seen.append(record.getMessage())
+        return True
 
-    handler, level = Handler(), log.level
-    log.addHandler(handler)
+    log.addFilter(note)
     log.setLevel(logging.INFO)
     try:
         yield seen
     finally:
         log.setLevel(level)
-        log.removeHandler(handler)
+        log.removeFilter(note)
 
 
-def record_kernels(workdir: pathlib.Path, seen: list[str]) -> list[str]:
-    """Record what the recurrences of a run run as.
+def about_kernels(seen: list[str]) -> list[str]:
+    """Return lines about what the recurrences of a run run as.
 
     Args:
-      workdir: the run directory.
-      seen: "kernel", and reasons against one.
-
-    Returns:
-      Lines to show: what they run as, and what is another than at the last start.
+      seen: what `watched_kernels` collected.
     """
-    path = workdir / "config.json"
-    about = json.loads(path.read_bytes())
-    before, now = about.get("recurrences"), sorted(seen)
-    if before != now and (before or now):
-        json_files.write(path, about | {"recurrences": now})
-    lines = [f"recurrences: {words}" for words in now]
-    if before is None and f"scan: {NOT_MEASURED}" in now:
+    lines = [f"recurrences: {words}" for words in sorted(seen)]
+    if f"scan: {NOT_MEASURED}" in seen:
         command = f"python -m lnrepro.main {shlex.join(sys.argv[1:])} --autotune"
-        lines = [
-            line.replace(NOT_MEASURED, f"{NOT_MEASURED}, see {command}")
-            for line in lines
-        ]
-    if before is not None and before != now:
-        lines.append(f"recurrences before: {'; '.join(before) or 'scan'}")
+        lines.append(f"to measure kernels: {command}")
     return lines
 
 
@@ -211,12 +174,13 @@ def record_resume(workdir: pathlib.Path, step: int) -> list[str]:
     Raises:
       OSError: it cannot be written.
     """
-    first, *resumes = starts(workdir)
-    before, now = (resumes or [first])[-1], this_start()
-    records = [json_files.text(record) for record in (*resumes, {"step": step, **now})]
-    json_files.replace(workdir / RESUMES, "\n".join(records) + "\n")
+    before, now = starts(workdir)[-1], this_start()
+    path = workdir / RESUMES
+    records = path.read_text() if path.exists() else ""
+    record = json_files.text({"step": step, **now})
+    json_files.replace(path, f"{records}{record}\n")
     # The command differs between --config and --resume, so it is recorded and not
-    # compared. Settings are compared by `check_settings`.
+    # compared. Settings are compared by `workdir.check_run`.
     names = [name for name in now if name not in ("command", "settings")]
     then = {name: before.get(name) for name in names}
     return [

@@ -19,8 +19,7 @@ PAGE = """<!doctype html><html lang='en'><meta charset='utf-8'>
 <style>
 body {{ font-family: Georgia, serif; max-width: 62rem; margin: 2rem auto;
   padding: 0 1rem; color: #222; }}
-img, iframe {{ max-width: 100%; }}
-iframe {{ width: 100%; height: 30rem; border: 1px solid #ddd; }}
+img {{ max-width: 100%; }}
 pre {{ font-size: .82rem; background: #f5f5f5; padding: .5rem; overflow-x: auto; }}
 table {{ border-collapse: collapse; font-size: .85rem; }}
 td {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; }}
@@ -32,7 +31,6 @@ td {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; }}
 </body></html>
 """
 PICTURES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
-TEXTS = (".md", ".txt")
 
 
 def write(
@@ -53,9 +51,7 @@ def write(
     """
     about = json.loads((folder / "config.json").read_bytes())
     sections = [f"<h2>Numbers</h2>{_table(numbers)}"]
-    files = [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
-    # The curves first.
-    for path in sorted(files, key=lambda path: (path.stem != "curves", path)):
+    for path in artifacts.files(folder):
         sections.append(_shown(path, str(path.relative_to(folder / "artifacts"))))
     # Every text is escaped: names and values of a run may come from a stranger.
     text = PAGE.format(
@@ -86,10 +82,6 @@ def _shown(path, name):
         content = base64.b64encode(path.read_bytes()).decode()
         source = f"data:{PICTURES[path.suffix]};base64,{content}"
         return f"{title}<img src='{source}' alt='{escape(name)}'>"
-    if path.suffix == ".html":
-        # The sandbox keeps scripts of the file from running.
-        text = escape(path.read_text(encoding="utf-8"))
-        return f'{title}<iframe sandbox srcdoc="{text}"></iframe>'
-    if path.suffix in TEXTS:
+    if path.suffix == ".txt":
         return f"{title}<pre>{escape(path.read_text(encoding='utf-8'))}</pre>"
     return ""

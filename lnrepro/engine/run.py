@@ -10,15 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data, optional
-from lnrepro.engine import (
-    artifacts,
-    distribute,
-    experiment,
-    optim,
-    run_config,
-    workdir,
-)
-from lnrepro.engine.artifacts import Results
+from lnrepro.engine import distribute, experiment, optim, peers, run_config, workdir
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.train_step import State, make_init, make_step
@@ -51,11 +43,6 @@ class Run:
           UserError: a config that cannot run.
         """
         config = run_config.resolved(config)
-        about = workdir.read_about(folder)
-        there = about["config"] if about else {}
-        kernels = there.get("kernels"), config.kernels
-        if kernels == run_config.WITHOUT_KERNELS:
-            config.kernels = "off"
         self.config, self.folder = config, folder
         self.total_steps = experiment.total_steps(config)
         self.steps_per_epoch = experiment.steps_per_epoch(config)
@@ -93,14 +80,41 @@ class Run:
         prepared = data.open_set(spec.name, spec.get("dir"))
         return prepared.fingerprint, prepared.facts
 
+    def check(self) -> tuple[str, Mapping[str, Any]]:
+        """Check the config, the data and the devices, before anything is written.
+
+        Returns:
+          `data_identity`.
+
+        Raises:
+          UserError: the run cannot be trained.
+        """
+        workdir.check_no_export(self.folder)
+        fingerprint, facts = self.data_identity()
+        experiment.with_sizes(self.config, check=True)
+        experiment.check_names(self.config, self.metrics)
+        if self.experiment.check:
+            self.experiment.check()
+        # Devices that do not fit and a model that cannot be built must not leave a
+        # config.json.
+        _ = self.placement, self.shapes()
+        peers.agree("data", {"the data": fingerprint})
+        return fingerprint, facts
+
     def initial(self) -> State:
         """Return the state before the first step, as NumPy arrays.
 
         Raises:
-          UserError: an array cannot be saved, such as a typed key of JAX.
+          UserError: an array has no elements.
         """
         init = jax.jit(make_init(self.experiment, self.optimizer))
-        return jax.tree.map_with_path(_on_host, init(self._init_key))
+        state = jax.tree.map(np.array, init(self._init_key))
+        for path, x in jax.tree.leaves_with_path(state):
+            # Orbax's threads wait for minutes after it has refused one.
+            if not x.size:
+                name = jax.tree_util.keystr(path)
+                raise UserError(f"{name} of the state has no elements: it is not saved")
+        return state
 
     def shapes(self) -> State:
         """Return the shapes of the state; nothing is computed."""
@@ -130,30 +144,6 @@ class Run:
                 if not optional.can_do_without(e):
                     raise
         return found
-
-    def write(self, evaluations: Mapping[str, Evaluation]) -> Results:
-        """Write what evaluations show; process 0 alone does.
-
-        Raises:
-          OSError: the disk failed.
-        """
-        results = Results(numbers_of(evaluations), [], {})
-        if jax.process_index() == 0:
-            for evaluation in evaluations.values():
-                results.add(artifacts.write(self.folder / "artifacts", evaluation))
-        return results
-
-
-def _on_host(path, x):
-    """Return an array as one of NumPy that Orbax can save."""
-    name = f"{jax.tree_util.keystr(path)} of the state"
-    # Orbax's threads wait for minutes after it has refused one.
-    if not x.size:
-        raise UserError(f"{name} has no elements, which a checkpoint cannot hold")
-    try:
-        return np.array(x)
-    except TypeError as e:
-        raise UserError(f"{name}: {e}") from None
 
 
 def numbers_of(evaluations: Mapping[str, Evaluation]) -> dict[str, float]:

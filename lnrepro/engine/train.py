@@ -17,35 +17,22 @@ is interrupted and resumed ends with the same bits as one that is not.
 
 import contextlib
 import pathlib
-import shutil
-import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.engine import (
-    artifacts,
-    experiment,
-    json_files,
-    kernels,
-    peers,
-    provenance,
-    run_config,
-    workdir,
-)
-from lnrepro.engine.artifacts import Results
+from lnrepro.engine import json_files, kernels, peers, provenance, run_config, workdir
 from lnrepro.engine.checkpoint import Checkpoint, Notes, Store
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.output import Output
-from lnrepro.engine.run import Run
-from lnrepro.engine.run_config import as_json
+from lnrepro.engine.run import Run, numbers_of
 from lnrepro.engine.signals import Interrupted, Signals
 from lnrepro.engine.train_step import close, take
-from lnrepro.errors import Diverged, RunError, Stopped, UserError, say
+from lnrepro.errors import Diverged, Stopped, UserError, say
 
 # Calls of the compiled step that are dispatched ahead of the devices. With more of
 # them, the answer to a signal takes longer. With fewer, the devices wait for the host.
@@ -68,8 +55,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       Stopped: a signal arrived; the state is saved.
     """
     run = Run(config, folder)
-    fingerprint, facts = _check(run)
-    before = workdir.read_about(folder) or {}
+    fingerprint, facts = run.check()
     with contextlib.ExitStack() as stack:
         # Process 0 alone locks the run directory and writes to it.
         lock = None
@@ -82,9 +68,6 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         opened = peers.from_first("folder", open_folder)
         if opened == "finished":
             if lock:
-                if before["config"]["curves"] != as_json(run.config)["curves"]:
-                    drawn = artifacts.draw_curves(folder, run.config.to_dict())
-                    say("\n".join(drawn.lines()))
                 say(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
                     "its numbers again"
@@ -93,86 +76,33 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         store = Store(folder / "checkpoints")
         stack.callback(store.close)
         if opened == "new":
-            start = _begin(run, store, fingerprint)
+            notes = Notes(**run_config.identity(run.config, fingerprint))
+            start = store.begin(run.initial(), notes._asdict())
+            start = start._replace(notes=notes)
             if lock:
                 workdir.describe(folder, run.config, fingerprint, facts)
         else:
             start = _restore(run, store, fingerprint)
         stack.enter_context(kernels.kept(folder, writes=bool(lock)))
         output = Output(run, lock, start)
-        output.say(_header(run, start.step))
+        begins = f"resuming at step {start.step} of" if start.step else "training"
+        output.say(
+            f"{run.title} seed={config.seed}: {begins} {run.total_steps} steps on "
+            f"{jax.device_count()} x {jax.devices()[0].platform}, in {folder}"
+        )
         if lock and opened == "resumed":
             output.say(*provenance.record_resume(folder, start.step))
         try:
-            results = Trainer(run, store, start, output).train()
+            numbers = Trainer(run, store, start, output).train()
         except Diverged as e:
             if lock:
                 where = {"metric": e.metric, "step": e.step}
                 json_files.write(folder / workdir.DIVERGED, where)
             raise
         # The lock is held until results.json is written.
-        output.finish(results)
-        store.follow(results.numbers.get("best step"))
-        return results.numbers
-
-
-def autotune(config: ConfigDict, folder: pathlib.Path) -> None:
-    """Measure the recurrences of a config on this device; no run is made.
-
-    Args:
-      config: the config.
-      folder: the run directory, to which nothing is written.
-
-    Raises:
-      UserError: something that the user can correct.
-    """
-    kernels.check_platform()
-    run = Run(config, folder)
-    _check(run)
-    kernels.autotune(run)
-
-
-def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
-    """Check a run and its data, before anything is written.
-
-    Returns:
-      The fingerprint and the facts of the data set.
-
-    Raises:
-      UserError: the run cannot be trained.
-    """
-    fingerprint, facts = run.data_identity()
-    experiment.with_sizes(run.config, check=True)
-    experiment.check_names(run.config, run.metrics)
-    if run.experiment.check:
-        run.experiment.check()
-    # Devices that do not fit and a model that cannot be built must not leave a
-    # config.json.
-    _ = run.placement, run.shapes()
-    peers.agree("data", {"the data": fingerprint})
-    return fingerprint, facts
-
-
-def _begin(run: Run, store: Store, fingerprint: str) -> Checkpoint:
-    """Return the checkpoint of step 0, from which a new run starts.
-
-    Args:
-      run: the run.
-      store: its checkpoints.
-      fingerprint: identity of the data.
-
-    Raises:
-      UserError: the state cannot be saved or read. Nothing is left of it.
-    """
-    notes = Notes(**run_config.identity(run.config, fingerprint))
-    try:
-        start = store.begin(run.initial(), notes._asdict())
-    except UserError:
-        store.close()
-        if jax.process_index() == 0:
-            shutil.rmtree(store.folder, ignore_errors=True)
-        raise
-    return start._replace(notes=notes)
+        output.finish(numbers)
+        store.follow(numbers.get("best step"))
+        return numbers
 
 
 def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
@@ -197,7 +127,8 @@ def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
         )
     path = store.folder / "last" / str(saved.step)
     run_config.check_checkpoint(path, saved.notes, notes)
-    noted = Notes(**saved.notes | notes)
+    known = {name: saved.notes[name] for name in Notes._fields if name in saved.notes}
+    noted = Notes(**known | notes)
     best = noted.best["step"] if noted.best else None
     if not store.follow(best) and best is not None:
         print(
@@ -207,15 +138,6 @@ def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
         )
         noted = noted._replace(best=None)
     return saved._replace(notes=noted)
-
-
-def _header(run: Run, step: int) -> str:
-    """Return the line that is printed when training starts after `step` steps."""
-    start = f"resuming at step {step} of" if step else "training"
-    return (
-        f"{run.title} seed={run.config.seed}: {start} {run.total_steps} steps on "
-        f"{jax.device_count()} x {jax.devices()[0].platform}, in {run.folder}"
-    )
 
 
 class Trainer:
@@ -236,17 +158,16 @@ class Trainer:
         self._step, self._notes = start.step, start.notes
         self._state = run.placement.place(start.state)
         self._best = start.notes.best
-        paths = list(map(pathlib.Path, start.notes.artifacts))
-        self._results = Results(dict(start.notes.numbers), paths, {})
+        self._numbers = dict(start.notes.numbers)
         self._meter = Meter(run.placement.read, start.notes.meter)
         self._log_every = run.config.log_every or run.steps_per_epoch
         self._save_every = run.config.save_every or run.steps_per_epoch
 
-    def train(self) -> Results:
+    def train(self) -> dict[str, float]:
         """Take all steps and run all evaluations.
 
         Returns:
-          The last value of every number, and what was written.
+          The last value of every number.
 
         Raises:
           Diverged: a number is not finite.
@@ -261,7 +182,7 @@ class Trainer:
             self._take_steps(batches)
             self._store.wait()
             if self._signals.caught:
-                raise Stopped(self._signals.caught[0], self._step)
+                raise Stopped(self._signals.caught, self._step)
 
         # All is saved, so that a signal may end the evaluations anywhere. Their record
         # comes last, so that the last record of a finished run has them.
@@ -271,9 +192,9 @@ class Trainer:
             self._output.say(f"trained and saved; evaluations at the end: {names}")
         self._evaluate(at_end, contextlib.nullcontext())
         if self._best:
-            best = {f"best {self._best['metric']}": self._best["value"]}
-            self._results.numbers.update(best | {"best step": self._best["step"]})
-        return self._results
+            self._numbers[f"best {self._best['metric']}"] = self._best["value"]
+            self._numbers["best step"] = self._best["step"]
+        return self._numbers
 
     def _take_steps(self, batches: Any) -> None:
         """Train to the last step."""
@@ -316,7 +237,7 @@ class Trainer:
         return self._step % every == 0 or self._step == self._run.total_steps
 
     def _record(self, step: int, values: dict[str, float], important: bool) -> None:
-        self._results.numbers.update(values)
+        self._numbers.update(values)
         self._output.record(step, values, important)
 
     def _log(self, keep: int = 0) -> None:
@@ -327,17 +248,15 @@ class Trainer:
 
     def _evaluate(self, names: Sequence[str], interrupting: Any) -> dict[str, float]:
         """Run evaluations and record them. Raise Diverged if they are not finite."""
-        self._output.check_held()
         with interrupting:
             vars = self._placement.vars(self._state).vars
             evaluations = self._run.evaluate(vars, names)
-        found = self._run.write(evaluations)
-        if found.numbers:
-            self._record(self._step, found.numbers, important=True)
-        check_finite(found.numbers, self._step)
-        self._output.pictures(found.paths, self._step)
-        self._results.add(found)
-        return found.numbers
+        found = numbers_of(evaluations)
+        if found:
+            self._record(self._step, found, important=True)
+        check_finite(found, self._step)
+        self._output.evaluated(evaluations.values(), self._step)
+        return found
 
     def _evaluate_and_stop(
         self, due: Sequence[str], signum: int, is_saved: bool
@@ -356,12 +275,11 @@ class Trainer:
             try:
                 found = self._evaluate(due, self._signals.interrupting())
             except Interrupted:
-                caught = self._signals.caught
-                signum = caught[0] if caught else signal.SIGTERM
+                signum = self._signals.caught
                 if not is_saved:
                     self._save("last", due)
             else:
-                if self._is_best(found, due):
+                if self._is_best(found):
                     metric = self._run.config.best.metric
                     value = found[metric]
                     self._best = {"metric": metric, "value": value, "step": self._step}
@@ -370,21 +288,14 @@ class Trainer:
             self._store.wait()
             raise Stopped(signum, self._step)
 
-    def _is_best(self, found: dict[str, float], names: Sequence[str]) -> bool:
-        """Return whether evaluations give the best value of `best.metric` so far.
-
-        Args:
-          found: the numbers.
-          names: the evaluations that gave them.
-        """
-        metric = self._run.config.best.metric
-        if not metric or metric.partition("/")[0] not in names:
-            return False
-        if self._best is None:
-            return True
-        if self._run.config.best.mode == "min":
-            return found[metric] < self._best["value"]
-        return found[metric] > self._best["value"]
+    def _is_best(self, found: dict[str, float]) -> bool:
+        """Whether evaluations give the best value of `best.metric` so far."""
+        best = self._run.config.best
+        if best.metric not in found or self._best is None:
+            return best.metric in found
+        if best.mode == "min":
+            return found[best.metric] < self._best["value"]
+        return found[best.metric] > self._best["value"]
 
     def _save(self, name: str, due: Sequence[str]) -> None:
         """Save the state.
@@ -393,7 +304,6 @@ class Trainer:
           name: as the "best" or as the "last" checkpoint.
           due: names of the evaluations that are left to do at this step.
         """
-        self._output.check_held()
         self._log()
         # The loss of the step that made them infinite may have been finite.
         if not _all_finite(self._state):
@@ -404,17 +314,11 @@ class Trainer:
             best=self._best,
             due=due,
             meter=self._meter.state(),
-            numbers=dict(self._results.numbers),
-            artifacts=[str(path) for path in self._results.paths],
+            numbers=dict(self._numbers),
             records=self._output.flush(),
         )
         on_host = self._placement.read(self._state)
         self._store.save(name, self._step, on_host, notes._asdict())
-        try:
-            self._output.check_records()
-        except RunError:
-            self._store.wait()
-            raise
 
 
 @jax.jit

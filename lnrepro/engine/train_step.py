@@ -5,13 +5,14 @@ Shape letters: K steps in one call of the compiled program, B batch.
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from lnrepro.data.stream import Stream
 from lnrepro.engine.experiment import Experiment
 from lnrepro.errors import UserError
 
@@ -35,25 +36,6 @@ class State(NamedTuple):
     def vars(self) -> dict[str, Any]:
         """Parameters and collections, for the functions of an experiment."""
         return {"params": self.params, **self.collections}
-
-
-@runtime_checkable
-class Stacked(Protocol):
-    """Batches that can be taken several at a time."""
-
-    def take(self, n: int) -> Any:
-        """Return the next n batches as one tree of arrays [n, B, ...]."""
-
-
-@runtime_checkable
-class Closable(Protocol):
-    """Batches that hold something until they are closed, such as a thread."""
-
-    def close(self) -> None:
-        """Release what the batches hold."""
-
-
-Batches = Iterator[Any] | Stacked
 
 
 def make_init(
@@ -129,23 +111,23 @@ def make_step(
     return steps
 
 
-def close(batches: Batches) -> None:
-    """Close training batches, where they can be closed."""
-    if isinstance(batches, Closable):
+def close(batches: Iterator[Any]) -> None:
+    """Close training batches that have a background thread."""
+    if isinstance(batches, Stream):
         batches.close()
 
 
-def take(batches: Batches, n: int) -> Any:
+def take(batches: Iterator[Any], n: int) -> Any:
     """Return the next n batches as one tree of arrays [n, B, ...].
 
     Args:
-      batches: an iterator, or batches that can be taken several at a time.
+      batches: a Stream, or another iterator.
       n: number of batches.
 
     Raises:
       UserError: their shapes differ, or there are too few.
     """
-    if isinstance(batches, Stacked):
+    if isinstance(batches, Stream):
         return batches.take(n)
     taken = list(itertools.islice(batches, n))
     if len(taken) < n:

@@ -74,15 +74,13 @@ def lock(workdir: pathlib.Path) -> Iterator[Lock]:
         it holds what is not a run's.
     """
     path = workdir / "lock"
-    try:
-        _check_is_run(workdir)
-        workdir.mkdir(parents=True, exist_ok=True)
-        # "a+" makes the file and leaves the contents of one that is there.
-        file = open(path, "a+")
-    except OSError as e:
-        raise UserError(f"cannot write to --workdir {workdir}: {e.strerror}") from None
-    with file:
+    # The file is closed here; while it is open, it is locked.
+    with contextlib.ExitStack() as stack:
         try:
+            _check_is_run(workdir)
+            workdir.mkdir(parents=True, exist_ok=True)
+            # "a+" makes the file and leaves the contents of one that is there.
+            file = stack.enter_context(open(path, "a+"))
             _take(file)
         except BlockingIOError:
             raise UserError(
@@ -92,8 +90,8 @@ def lock(workdir: pathlib.Path) -> Iterator[Lock]:
         except OSError as e:
             # Such as ENOLCK of a network file system without locks.
             raise UserError(
-                f"cannot lock {path}: {e.strerror}; give a --workdir on a disk with "
-                "file locks"
+                f"cannot write to --workdir {workdir}, or lock a file there: "
+                f"{e.strerror}"
             ) from None
         yield Lock(workdir, file)
 
@@ -110,35 +108,24 @@ def _take(file: IO) -> None:
     try:
         fcntl.flock(file, exclusive)
     except BlockingIOError:
-        # `lock_state` of another process holds it for microseconds.
+        # `is_training` of another process holds it for microseconds.
         time.sleep(0.1)
         fcntl.flock(file, exclusive)
 
 
-def lock_state(workdir: pathlib.Path) -> Literal["held", "free", "unknown"]:
+def is_training(workdir: pathlib.Path) -> bool:
     """Ask the lock of a run directory whether a process trains there.
 
-    The lock itself is asked, so that the answer also holds for processes of other
-    machines wherever the file system has locks that machines share.
-
-    Args:
-      workdir: the run directory.
-
-    Returns:
-      "held" while a process has the lock, "free" if none has it or there is no lock,
-      "unknown" where the lock cannot be asked, such as on a file system without locks.
+    The answer also holds for processes of other machines, wherever the file system has
+    locks that machines share. Where it has none, no run can start.
     """
     try:
         # A shared lock needs no right to write.
         with open(workdir / "lock", "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return "held"
-    except FileNotFoundError:
-        return "free"
-    except OSError:
-        return "unknown"
-    return "free"
+    except OSError as e:
+        return isinstance(e, BlockingIOError)
+    return False
 
 
 def _check_is_run(workdir: pathlib.Path) -> None:
@@ -147,10 +134,7 @@ def _check_is_run(workdir: pathlib.Path) -> None:
     Raises:
       UserError: it is not. Nothing is written there.
     """
-    if not workdir.exists():
-        return
-    if (workdir / "config.json").exists():
-        _check_no_export(workdir, read_about(workdir) or {})
+    if not workdir.exists() or (workdir / "config.json").exists():
         return
     for path in sorted(workdir.iterdir()):
         # Operating systems leave hidden files.
@@ -162,10 +146,10 @@ def _check_is_run(workdir: pathlib.Path) -> None:
             )
 
 
-def _check_no_export(workdir: pathlib.Path, about: Mapping[str, Any]) -> None:
-    """Raise UserError where `about` is the config.json of an export."""
-    # A run writes its checkpoint's name nowhere; an export has one checkpoint.
-    if "checkpoint" in about:
+def check_no_export(workdir: pathlib.Path) -> None:
+    """Raise UserError where a directory is an export, which has one checkpoint."""
+    # A run writes its checkpoint's name nowhere.
+    if "checkpoint" in (read_about(workdir) or {}):
         raise UserError(
             f"{workdir} is an exported network, not a run directory: lnrepro.load "
             "opens it; train and evaluate in the directory of its run"
@@ -252,22 +236,21 @@ def check_run(
 
     Raises:
       UserError: the run there has another config, whose fields are named, other data,
-        or other settings of JAX; or it is an export.
+        or other settings of JAX.
     """
     there = read_about(workdir)
     if there is None:
         return None
-    _check_no_export(workdir, there)
-    now: dict[str, Any] = {"config": as_json(config)}
+    # Versions of JAX differ in the options that they have.
+    now = {"config": as_json(config), **provenance.settings()}
     if fingerprint is not None:
         now["fingerprint"] = fingerprint
     check_same(
         f"{workdir} holds a run of another config",
-        there | there["data"],
+        {**now, **there, **there["data"], **there.get("settings", {})},
         now,
-        "give another --workdir, or remove it",
+        "give another --workdir, remove it, or set what differs as it is there",
     )
-    provenance.check_settings(workdir)
     return there
 
 
