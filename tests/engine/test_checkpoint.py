@@ -12,6 +12,8 @@ import pytest
 
 from lnrepro.engine import orbax_workarounds
 from lnrepro.engine.checkpoint import Store
+from tests.engine.toy import assert_same_bits
+from tests.hardening.processes import saved
 from tests.refused import refused
 
 
@@ -22,7 +24,7 @@ def state(value=0.0, **more):
 
 @pytest.fixture
 def store(tmp_path):
-    found = Store(tmp_path)
+    found = Store(tmp_path / "checkpoints")
     yield found
     found.close()
 
@@ -31,10 +33,6 @@ def save(store, name, *steps, value=0.0):
     for step in steps:
         store.save(name, step, state(value), {})
     store.wait()
-
-
-def steps(store, name):
-    return sorted(int(p.name) for p in (store.folder / name).iterdir())
 
 
 def empty(folder):
@@ -51,16 +49,16 @@ def empty(folder):
         (ValueError("DENIED: ... [os_error_code='13']"), "Permission denied"),
     ],
 )
-def test_what_cannot_be_read_stays_and_is_named(store, monkeypatch, error, says):
+def test_what_cannot_be_read_stays_and_is_named(store, tmp_path, error, says):
     def fail(*args):
         raise error
 
     save(store, "last", 5, 10)
-    with monkeypatch.context() as m:
+    with pytest.MonkeyPatch.context() as m:
         m.setattr(store, "_read", fail)
         with refused("last/10 cannot be read", says):
             store.restore("last", state())
-    assert steps(store, "last") == [5, 10]
+    assert saved(tmp_path) == [5, 10]
     assert store.restore("last", state()).step == 10
 
 
@@ -78,41 +76,37 @@ def test_what_cannot_be_read_stays_and_is_named(store, monkeypatch, error, says)
         ({"params": state()["params"]}, "opt_state/0/mu is float64 [3] there, None in"),
     ],
 )
-def test_checkpoints_of_another_model_stay(store, other, says):
+def test_checkpoints_of_another_model_stay(store, tmp_path, other, says):
     save(store, "last", 5)
     with refused(says):
         store.restore("last", other)
-    assert steps(store, "last") == [5]
+    assert saved(tmp_path) == [5]
 
 
-def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(store):
-    save(store, "last", 5, 10)
-    empty(store.folder / "last/10")
-    assert store.restore("last", state()).step == 5
-    save(store, "last", 10, value=2.0)
-    saved = store.restore("last", state())
-    assert saved.step == 10
-    np.testing.assert_array_equal(saved.state["params"]["w"], state(2.0)["params"]["w"])
-
-
-def test_a_better_state_replaces_the_best_of_later_steps(store):
-    save(store, "best", 500, value=1.0)
-    save(store, "best", 400, value=2.0)
-    assert steps(store, "best") == [400]
-    saved = store.restore("best", state())
-    np.testing.assert_array_equal(saved.state["params"]["w"], state(2.0)["params"]["w"])
-
-
-def test_a_changed_note_is_noticed(store, capsys):
-    for step in (1, 2):
+def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(
+    store, tmp_path, capsys
+):
+    for step in (5, 10):
         store.save("last", step, state(), {"records": step})
     store.wait()
-    files = (store.folder / "last/2/notes").iterdir()
+    files = (tmp_path / "checkpoints/last/10/notes").iterdir()
     (file,) = (path for path in files if "records" in path.read_text())
     # Valid JSON with another number: only the digest can show it.
     file.write_text(json.dumps(json.loads(file.read_text()) | {"records": 7}))
-    assert store.restore("last", state()).notes == {"records": 1}
-    assert "last/2 cannot be read (its contents do not" in capsys.readouterr().err
+    before = store.restore("last", state())
+    assert (before.step, before.notes) == (5, {"records": 5})
+    assert "last/10 cannot be read (its contents do not" in capsys.readouterr().err
+    save(store, "last", 10, value=2.0)
+    after = store.restore("last", state())
+    assert after.step == 10
+    assert_same_bits(after.state, state(2.0))
+
+
+def test_a_better_state_replaces_the_best_of_later_steps(store, tmp_path):
+    save(store, "best", 500, value=1.0)
+    save(store, "best", 400, value=2.0)
+    assert saved(tmp_path, "best") == [400]
+    assert_same_bits(store.restore("best", state()).state, state(2.0))
 
 
 def test_looking_at_a_run_in_progress_changes_nothing(store, capsys):
@@ -127,7 +121,7 @@ def test_looking_at_a_run_in_progress_changes_nothing(store, capsys):
     assert "last/2 cannot be read" in capsys.readouterr().err
 
 
-def test_late_reads_of_a_damaged_checkpoint_say_nothing(store, monkeypatch, caplog):
+def test_late_reads_of_a_damaged_checkpoint_say_nothing(monkeypatch, caplog):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)
     orbax_workarounds.install()

@@ -1,18 +1,20 @@
-"""Every script ends a mistake with one line and an exit code, without a traceback."""
+"""Mistakes end with one line and an exit code; and the lock of a run directory."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
 
 import pytest
 
-from lnrepro.engine import loaded_run
+from lnrepro.engine import loaded_run, workdir
 from tests.refused import refused
 from tests.runs import ROOT
 
 SCRIPT = """
-import sys
-from lnrepro.errors import run_script
+import os, signal, sys
+from lnrepro.errors import run_script, say
 
 def main(argv):
     {body}
@@ -21,29 +23,43 @@ run_script(main, "this test")
 """
 
 
-def script(body, stdout=subprocess.PIPE):
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(body=body)],
-        cwd=ROOT,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_a_file_that_cannot_be_written_is_named():
-    process = script("open('/proc/x.svg', 'w')")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert err == "error: /proc/x.svg: No such file or directory\n"
-
-
-def test_a_reader_that_has_enough_ends_the_script_silently():
-    process = script("[print('a' * 1000) for _ in range(10000)]")
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    assert process.wait(timeout=60) == 141
+@pytest.mark.parametrize(
+    ("body", "code", "out", "err"),
+    [
+        (
+            "open('/proc/x.svg', 'w')",
+            1,
+            "",
+            "error: /proc/x.svg: No such file or directory\n",
+        ),
+        # A script that SIGTERM ends deletes its temporary folders.
+        (
+            "try: os.kill(os.getpid(), signal.SIGTERM)\n    finally: print('cleaned')",
+            128 + 15,
+            "cleaned\n",
+            "",
+        ),
+        # What cannot be printed is dropped.
+        (
+            "os.dup2(os.open('/dev/full', os.O_WRONLY), 1); say('a'); say('b')",
+            0,
+            "",
+            "",
+        ),
+        # A reader has enough.
+        (
+            "r, w = os.pipe(); os.close(r); os.dup2(w, 1); print(flush=True)",
+            141,
+            "",
+            "",
+        ),
+    ],
+    ids=["file", "sigterm", "full", "pipe"],
+)
+def test_a_script_ends_without_a_traceback(body, code, out, err):
+    command = [sys.executable, "-c", SCRIPT.format(body=body)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
 
 
 @pytest.mark.parametrize("content", ["{", '{"config": 3}', "null", '{"config": {}}'])
@@ -53,24 +69,34 @@ def test_a_config_json_that_is_none_is_named(tmp_path, content):
         loaded_run.load(tmp_path)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is full")
-def test_what_cannot_be_printed_is_dropped():
-    code = "from lnrepro.errors import say; [say('line') for _ in range(3)]"
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE
-        )
-    assert (done.returncode, done.stderr) == (0, b"")
+def test_a_lock_is_held_as_long_as_its_run(tmp_path):
+    assert not workdir.is_training(tmp_path)
+    with workdir.lock(tmp_path):
+        assert workdir.is_training(tmp_path)
+        with refused("is in use by another run"):
+            workdir.lock(tmp_path).__enter__()
+    assert not workdir.is_training(tmp_path)
 
 
-def test_sigterm_ends_a_script_in_order():
-    body = (
-        "import os, signal\n"
-        "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    finally:\n"
-        "        print('cleaned')"
-    )
-    process = script(body)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (128 + 15, "cleaned\n", "")
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EIO])
+def test_a_file_system_without_locks_is_not_another_run(tmp_path, monkeypatch, number):
+    def flock(file, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with refused(str(tmp_path), "lock a file there", os.strerror(number)):
+        workdir.lock(tmp_path).__enter__()
+    assert not workdir.is_training(tmp_path)
+
+
+def test_asking_does_not_disturb_a_run_that_starts(tmp_path, monkeypatch):
+    answers = [BlockingIOError(errno.EAGAIN, "another process asks"), None]
+
+    def flock(file, operation):
+        if answers and (error := answers.pop(0)):
+            raise error
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with workdir.lock(tmp_path):
+        pass
+    assert not answers

@@ -1,21 +1,12 @@
 """`config.kernels`: recurrences as one kernel, on the devices that have one."""
 
-import json
-import re
 import types
 
 import jax
 
 from lnrepro import functional
 from lnrepro.config import FIELDS
-from lnrepro.engine import (
-    distribute,
-    kernels,
-    provenance,
-    run,
-    run_config,
-    train,
-)
+from lnrepro.engine import distribute, kernels, provenance
 from lnrepro.functional.fast import tuning
 from lnrepro.functional.fast.kernels import Way
 from tests.engine import toy
@@ -25,41 +16,18 @@ from tests.refused import refused
 
 def test_a_kernel_of_a_tpu_is_for_one_device_of_a_program(monkeypatch):
     """XLA does not split it, and pmap gives each device its rows."""
+    assert FIELDS["kernels"].default == functional.ScanOptions().kernels
+    with refused("needs a TPU or a GPU"):
+        distribute.check_kernels("on", "jit")
+    distribute.check_kernels("auto", "jit")
     tpu = types.SimpleNamespace(platform="tpu")
     monkeypatch.setattr(jax, "devices", lambda: [tpu, tpu])
     with refused("does not split a TPU's kernel over the 2 devices", "pmap"):
         distribute.check_kernels("on", "jit")
-    distribute.check_kernels("on", "pmap")
-    for choice in ("off", "auto"):
-        distribute.check_kernels(choice, "jit")
+    for choice, placement in (("on", "pmap"), ("off", "jit"), ("auto", "jit")):
+        distribute.check_kernels(choice, placement)
     monkeypatch.setattr(jax, "devices", lambda: [tpu])
     distribute.check_kernels("on", "jit")
-
-
-def test_configs_have_the_default_of_scans():
-    assert FIELDS["kernels"].default == functional.ScanOptions().kernels
-
-
-def test_there_is_no_kernel_for_cpus():
-    with refused("needs a TPU or a GPU"):
-        distribute.check_kernels("on", "jit")
-    distribute.check_kernels("auto", "jit")
-
-
-def test_a_run_without_kernels_goes_on_without_them(tmp_path):
-    """Also where the config now says "auto"."""
-    config = toy.get_config()
-    assert config.kernels == "auto"
-    for there, now in (("off", "off"), ("auto", "auto")):
-        about = {"config": run_config.as_json(config) | {"kernels": there}}
-        (tmp_path / "config.json").write_text(json.dumps(about))
-        assert run.Run(config, tmp_path).config.kernels == now
-        run_config.check_same("it", about, {"config": run_config.as_json(config)}, "")
-    for other in ("off", "on"):
-        config.kernels = other
-        with refused(f"config.kernels: 'auto' there, {other!r} now"):
-            own = {"config": run_config.as_json(config)}
-            run_config.check_same("it", about, own, "no remedy")
 
 
 CELL = functional.SimpleCell(2, "none")
@@ -81,25 +49,18 @@ def test_a_run_keeps_the_way_of_its_first_start(tmp_path, monkeypatch):
     with kernels.kept(tmp_path, writes=True):
         seen = runs_as()
     assert seen == ["scan: kernels are not measured here"]
-    (line,) = provenance.record_kernels(tmp_path, seen)
-    assert re.fullmatch(
-        "recurrences: scan: kernels are not measured here, see python -m lnrepro.main "
-        ".* --autotune",
-        line,
-    )
+    first, advice = provenance.about_kernels(seen)
+    assert first == f"recurrences: {seen[0]}"
+    assert advice.endswith(" --autotune")
+    assert provenance.about_kernels(["kernel"]) == ["recurrences: kernel"]
     (way,) = provenance.starts(tmp_path)[0]["kernels"].values()
     assert not way["kernel"]
     # Records that came since.
     monkeypatch.setattr(tuning, "look_up", lambda scan: Way(False, reason="another"))
     with kernels.kept(tmp_path, writes=True):
         assert runs_as() == seen
-    assert provenance.record_kernels(tmp_path, seen) == [f"recurrences: {seen[0]}"]
-    assert provenance.record_kernels(tmp_path, ["kernel"]) == [
-        "recurrences: kernel",
-        f"recurrences before: {seen[0]}",
-    ]
 
 
 def test_autotune_needs_a_platform_with_kernels(tmp_path):
     with refused("--autotune: there are no kernels for cpu; run it on a gpu or a tpu"):
-        train.autotune(toy.get_config(), tmp_path)
+        kernels.autotune(toy.get_config(), tmp_path)

@@ -1,11 +1,15 @@
-"""Means over intervals, complete records, evaluation that counts examples once."""
+"""Means over intervals, records, evaluation of each example once; what is shown."""
+
+import json
+import math
+import time
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from lnrepro.engine import artifacts, evaluation, metrics
+from lnrepro.engine import artifacts, evaluation, json_files, metrics, progress
 from lnrepro.engine.experiment import Evaluation
 from lnrepro.errors import RunError
 from tests.refused import refused
@@ -18,24 +22,19 @@ def host(tree):
 def test_meter_continued_from_its_state_ends_with_the_same_mean():
     values = np.random.default_rng(0).normal(size=12).astype(np.float32)
 
-    def fill(meter, parts, start):
-        for part in parts:
-            start += len(part)
-            meter.add(start, {"loss": jnp.asarray(part)}, is_end=start == 12)
+    def fill(meter, start, end):
+        for step in range(start, end, 3):
+            part = {"loss": jnp.asarray(values[step : step + 3])}
+            meter.add(step + 3, part, is_end=step == 9)
+        return meter
 
-    parts = np.split(values, 4)
-    whole = metrics.Meter(host)
-    fill(whole, parts, 0)
-    ((step, means),) = whole.drain()
-
-    first = metrics.Meter(host)
-    fill(first, parts[:2], 0)
+    ((step, means),) = fill(metrics.Meter(host), 0, 12).drain()
+    first = fill(metrics.Meter(host), 0, 6)
     # The newest call is not waited for.
     assert list(first.drain(keep=1)) == []
     assert first.state()["count"] == 3
     assert list(first.drain()) == []
-    second = metrics.Meter(host, first.state())
-    fill(second, parts[2:], 6)
+    second = fill(metrics.Meter(host, first.state()), 6, 12)
     assert list(second.drain()) == [(step, means)]
     np.testing.assert_allclose(
         means["loss"], values.astype(np.float64).mean(), rtol=1e-12
@@ -85,7 +84,7 @@ def test_images_and_files_are_written(tmp_path):
         files={"page.html": "<p>"},
         captions={"captioned": "one line", "film": "as many lines as it needs " * 5},
     )
-    paths = artifacts.write(tmp_path, evaluation).paths
+    paths = artifacts.write(tmp_path, evaluation)
     assert [p.name for p in paths[1:]] == ["captioned.png", "film.gif", "page.html"]
     plain, captioned, shown = (Image.open(path) for path in paths[:3])
     # The caption stands above the pixels, which stay as they are.
@@ -95,3 +94,33 @@ def test_images_and_files_are_written(tmp_path):
     np.testing.assert_array_equal(frames, film)
     assert captioned.height > 90
     assert shown.height > captioned.height
+
+
+def test_json_has_null_for_what_is_not_finite_and_keeps_every_bit():
+    value = {"a": [1.5, math.nan, (math.inf,)], "b": {"c": -math.inf, "d": np.e}}
+    text = json_files.text(value)
+    assert json.loads(text) == {"a": [1.5, None, [None]], "b": {"c": None, "d": np.e}}
+    assert "NaN" not in text
+    values = np.random.default_rng(0).normal(size=100).tolist()
+    assert json.loads(json_files.text(values)) == values
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(50, "2.0 steps/s  0:00:50 left"), (400, "4.0 s/step  0:06:40 left")],
+)
+def test_a_line_has_the_rate_the_time_left_and_the_deciding_number_first(
+    capsys, monkeypatch, seconds, shown
+):
+    times = iter([0, 0, seconds, seconds])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    shows = progress.Progress(300, first="valid/bound")
+    shows.start(100)
+    shows.metrics(200, {"test/bound": 1.0, "valid/bound": 2.0}, important=True)
+    line = f"step 200/300  {shown}  valid/bound 2  test/bound 1\n"
+    assert capsys.readouterr().out == line
+
+
+def test_cells_of_a_column_begin_below_one_another():
+    shown = progress.table(progress.HEAD, ("at [/5]", "0.333333", "nats"))
+    assert shown == "metric   value     unit\nat [/5]  0.333333  nats"

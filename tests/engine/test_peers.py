@@ -1,13 +1,12 @@
 """Processes that are missing, differ or fail: one clear line, within the time limit."""
 
 import json
-import re
 
 import pytest
 
 from lnrepro.engine import peers
 from lnrepro.errors import UserError
-from tests.hardening.processes import ended, of_two, start_run, start_two
+from tests.hardening.processes import ended, of_two, start_run
 from tests.refused import refused
 from tests.runs import SMOKE
 
@@ -44,24 +43,24 @@ def test_a_peer_that_never_comes(tmp_path, process):
 
 
 @pytest.mark.slow
-def test_processes_that_do_not_agree_end_in_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        # Of the second process alone.
+        (("--config.steps=72",), "config.steps differs between the processes"),
+        # The folder is refused.
+        ((), "--workdir "),
+    ],
+)
+def test_two_processes_end_in_the_same_line(tmp_path, flags, says):
+    if not flags:
+        (tmp_path / "mine.txt").write_text("")
     first, second = of_two()
-    second += ("--config.steps=72",)
-    both = [start_run(tmp_path, tmp_path / "run", SMOKE, *f) for f in (first, second)]
+    both = [start_run(tmp_path, tmp_path, SMOKE, *f) for f in (first, second + flags)]
     for code, _, err in ended(*both):
         assert code == 2
         (error,) = err.splitlines()[1:]
-        assert error.startswith("error: config.steps differs between the processes")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_a_folder_that_is_refused_ends_both_in_one_line(tmp_path):
-    (tmp_path / "mine.txt").write_text("")
-    for code, _, err in ended(*start_two(tmp_path, tmp_path, SMOKE)):
-        assert code == 2
-        (error,) = err.splitlines()[1:]
-        assert re.match(r"error: --workdir .* is not empty", error)
+        assert error.startswith(f"error: {says}")
     assert not (tmp_path / "config.json").exists()
 
 
@@ -80,25 +79,21 @@ def test_a_process_that_fails_alone_ends_the_other(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def gathered(monkeypatch, *others):
-    """Let `others` be what the other processes say."""
-    monkeypatch.setattr(
-        peers, "_gather", lambda topic, text: [text, *map(json.dumps, others)]
-    )
-
-
 def test_the_first_field_that_differs_is_named(monkeypatch):
-    peers.agree("alone", {"config": {"seed": 0}})
-    same, other = ({"--num_processes": 1, "config": {"rate": r}} for r in (0.1, 0.2))
-    gathered(monkeypatch, same)
-    peers.agree("test", {"config": {"rate": 0.1}})
-    gathered(monkeypatch, same, other)
-    says = "0.1 in process 0, 0.2 in process 2; "
-    with refused("config.rate differs", says):
-        peers.agree("test", {"config": {"rate": 0.1}})
-    gathered(monkeypatch, same | {"--num_processes": 2})
+    own, other = ({"config": {"rate": rate}} for rate in (0.1, 0.2))
+    peers.agree("alone", own)
+
+    def agree(*others):
+        """Let `others` be what the other processes say."""
+        said = [json.dumps({"--num_processes": 1} | values) for values in others]
+        monkeypatch.setattr(peers, "_gather", lambda topic, text: [text, *said])
+        peers.agree("test", own)
+
+    agree(own)
+    with refused("config.rate differs", "0.1 in process 0, 0.2 in process 2; "):
+        agree(own, other)
     with refused("--num_processes differs"):
-        peers.agree("test", {"config": {"rate": 0.1}})
+        agree(own | {"--num_processes": 2})
 
 
 def test_what_the_first_process_says_reaches_the_others(monkeypatch):

@@ -97,7 +97,7 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
                 train.train(config, tmp_path / "resumed")
         assert train.train(config, tmp_path / "resumed") == numbers
         whole, resumed = (
-            final_state(tmp_path / folder, config) for folder in ("whole", "resumed")
+            final_state(tmp_path / folder) for folder in ("whole", "resumed")
         )
         again = evaluate.evaluate(config, tmp_path / "whole")
     assert whole.step == resumed.step == 4

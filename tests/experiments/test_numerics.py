@@ -244,7 +244,7 @@ def test_the_guard_stops_a_run_and_keeps_the_last_good_checkpoint(
     with refused(kept, error=RunError):
         train.train(config, tmp_path)
     # Step 5 had the NaN, and a checkpoint is saved every second step.
-    saved = final_state(tmp_path, config)
+    saved = final_state(tmp_path)
     assert saved.step == 4
     assert not_finite(saved.state) == []
     assert not (tmp_path / "results.json").exists()

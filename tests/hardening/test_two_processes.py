@@ -25,7 +25,6 @@ QUICK = (
     "--config.evals.test=never",
     "--config.evals.picture=never",
     "--config.best.metric=None",
-    "--config.curves=()",
 )
 # Each batch takes 2 s.
 SLOW = (*QUICK, "--config.seconds=2.0")
@@ -57,20 +56,29 @@ def test_slow_steps_stop_within_seconds_of_a_signal_to_one_process(tmp_path):
     assert_same_run(whole, stopped)
 
 
+KILLED = (
+    SMOKE,
+    "--config.steps=150",
+    "--config.log_every=1",
+    "--config.save_every=25",
+    "--peer_timeout=20",
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An undisturbed run of two processes."""
+    home = tmp_path_factory.mktemp("whole")
+    finished(home, home / "run", *KILLED)
+    return home / "run"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_killed_processes_end_as_a_run_that_was_not(tmp_path, victim):
-    flags = (
-        SMOKE,
-        "--config.steps=300",
-        "--config.log_every=1",
-        "--config.save_every=50",
-        "--peer_timeout=20",
-    )
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    finished(tmp_path, whole, *flags)
-    both = start_two(tmp_path, broken, *flags)
-    records = random.Random(victim).randrange(60, 200)
+def test_killed_processes_end_as_a_run_that_was_not(tmp_path, whole, victim):
+    broken = tmp_path / "broken"
+    both = start_two(tmp_path, broken, *KILLED)
+    records = random.Random(victim).randrange(30, 100)
     wait_for(both[victim], lambda: len(lines(broken)) > records and saved(broken))
     both[victim].kill()
     began = time.monotonic()
@@ -81,5 +89,5 @@ def test_killed_processes_end_as_a_run_that_was_not(tmp_path, victim):
     says = ("another process of this run was lost", "another task died")
     assert any(text in other[2] for text in says), other[2]
     assert lines(broken) == lines(whole)[: len(lines(broken))]
-    assert "resuming at step" in finished(tmp_path, broken, *flags)
+    assert "resuming at step" in finished(tmp_path, broken, *KILLED)
     assert_same_run(whole, broken)
