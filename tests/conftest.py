@@ -132,3 +132,18 @@ def real_data() -> pathlib.Path:
     if not root:
         pytest.skip("LNREPRO_REAL_DATA is not set: no official files to test on")
     return pathlib.Path(root)
+
+
+@pytest.fixture(scope="session")
+def mnist_run(tmp_path_factory) -> pathlib.Path:
+    """A finished run of configs/mnist.py:smoke, which no test changes.
+
+    Its data set is in `mnist_run.parent / "data"`.
+    """
+    from tests import runs
+
+    def make(folder):
+        code, _, error = runs.run(folder.parent, runs.SMOKE, f"--workdir={folder}")
+        assert code == 0, error
+
+    return runs.once(tmp_path_factory, "mnist", make)

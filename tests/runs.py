@@ -5,10 +5,13 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import filelock
 import jax
 import numpy as np
+import pytest
 
 from lnrepro.engine import config_file
 from lnrepro.engine.train import train
@@ -91,6 +94,27 @@ def train_smoke(name: str, home: str, changes: str) -> None:
     config.evals = dict.fromkeys(config.evals, "never")
     config.update_from_flattened_dict(json.loads(changes))
     train(config, pathlib.Path(home) / "run")
+
+
+def once(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], object]
+) -> pathlib.Path:
+    """Return a folder that is made once, for the processes of all workers.
+
+    Args:
+      factory: the fixture `tmp_path_factory`.
+      name: of the folder.
+      make: fills it.
+    """
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    made = root / name / "made"
+    with filelock.FileLock(root / f"{name}.lock"):
+        if not made.exists():
+            make(root / name / "run")
+            made.touch()
+    return root / name / "run"
 
 
 def newest_state(workdir: pathlib.Path, kind: str = "last") -> dict[str, np.ndarray]:

@@ -1,6 +1,5 @@
 """`python -m lnrepro.runs`: the table of runs; and report.html."""
 
-import errno
 import fcntl
 import json
 import re
@@ -12,18 +11,12 @@ from lnrepro import runs
 from lnrepro.engine import report
 from scripts.paper import records
 from tests.refused import refused
-from tests.runs import SMOKE, run
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A finished run."""
-    home = tmp_path_factory.mktemp("runs")
-    workdir = home / "all/mnist/smoke-layer-seed3"
-    flags = (SMOKE, "--config.seed=3", f"--workdir={workdir}")
-    code, _, error = run(home, *flags)
-    assert code == 0, error
-    return workdir
+@pytest.fixture
+def whole(mnist_run, tmp_path):
+    """A copy of a finished run, two folders below `tmp_path`."""
+    return shutil.copytree(mnist_run, tmp_path / "all/mnist/smoke")
 
 
 @pytest.fixture
@@ -44,66 +37,55 @@ def table(capsys):
     return table
 
 
-def test_a_finished_run(whole, table):
+def test_a_finished_run(whole, table, tmp_path):
     (row,) = table(whole.parent.parent)
     assert re.fullmatch(r"0:\d\d:\d\d", row.pop("age"))
     assert re.fullmatch(r"valid/error [\d.]+", row.pop("best"))
     assert row == {
-        "run": "mnist/smoke-layer-seed3",
+        "run": "mnist/smoke",
         "norm": "layer",
-        "seed": "3",
+        "seed": "0",
         "data": "digits",
         "state": "finished",
         "step": "44/44",
     }
+    # Runs that are links are found.
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/linked").symlink_to(whole.parent)
+    (row,) = table(tmp_path / "links")
+    assert row["run"] == "linked/smoke"
+    (run,) = records.find([tmp_path / "links"])
+    assert run.folder == tmp_path / "links/linked/smoke"
 
 
-def test_runs_that_are_links_are_found(whole, table, tmp_path):
-    (tmp_path / "linked").symlink_to(whole.parent)
-    (row,) = table(tmp_path)
-    assert row["run"] == "linked/smoke-layer-seed3"
-    (run,) = records.find([tmp_path])
-    assert run.folder == tmp_path / "linked/smoke-layer-seed3"
-
-
-def test_stopped_training_and_unknown(whole, table, tmp_path, monkeypatch):
-    for name in ("config.json", "metrics.jsonl", "lock"):
-        shutil.copy(whole / name, tmp_path / name)
-    assert table(tmp_path)[0]["state"] == "stopped"
-    with open(tmp_path / "lock") as file:
+def test_stopped_training_and_diverged(whole, table):
+    (whole / "results.json").unlink()
+    assert table(whole)[0]["state"] == "stopped"
+    with open(whole / "lock") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert table(tmp_path)[0]["state"] == "training"
-
-    def no_locks(*args):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    # Another machine may train there: to resume would be wrong advice.
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    assert table(tmp_path)[0]["state"] == "unknown"
+        assert table(whole)[0]["state"] == "training"
+    (whole / "diverged.json").write_text("{}")
+    assert table(whole)[0]["state"] == "diverged"
 
 
-def test_the_step_is_that_of_the_newest_checkpoint(whole, table, tmp_path):
-    folder = shutil.copytree(whole, tmp_path / "run")
-    (folder / "results.json").unlink()
-    records = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (folder / "metrics.jsonl").write_text("".join(records[:2]))
-    assert table(tmp_path)[0]["step"] == "44/44"
+def test_the_step_is_that_of_the_newest_checkpoint(whole, table):
+    records = (whole / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (whole / "metrics.jsonl").write_text("".join(records[:2]))
+    assert table(whole)[0]["step"] == "44/44"
 
 
 def test_a_broken_run_is_named_and_the_others_are_shown(whole, tmp_path, capsys):
     good = "[a]" + 90 * "b"
-    shutil.copytree(whole, tmp_path / good)
+    whole.rename(tmp_path / good)
     broken = {"b": "{", "c": '{"config": {"experiment": "experiments.mnist"}}'}
     for name, text in broken.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
     runs.main([str(tmp_path)])
     shown = capsys.readouterr()
-    # It is whole, and brackets are no markup.
+    # It is whole.
     assert f"{good} " in shown.out
-    left_out = shown.err.splitlines()
-    assert len(left_out) == 2
-    for name, line in zip(broken, left_out, strict=True):
+    for name, line in zip(broken, shown.err.splitlines(), strict=True):
         assert line.startswith(f"left out: {tmp_path / name}: ")
 
 
@@ -112,8 +94,8 @@ def test_no_runs_are_one_line(tmp_path):
         runs.main([str(tmp_path / "none")])
 
 
-def test_the_report_holds_everything(whole):
-    page = (whole / "report.html").read_text()
+def test_the_report_holds_everything(mnist_run):
+    page = (mnist_run / "report.html").read_text()
     assert "<td>valid/error</td>" in page
     assert "<td>nats per image</td>" in page
     assert "configs/mnist.py:smoke" in page
@@ -125,12 +107,9 @@ def test_the_report_holds_everything(whole):
 def test_texts_of_a_run_are_not_html(tmp_path):
     text = "<script>alert(1)</script>\"'"
     (tmp_path / "artifacts").mkdir()
-    (tmp_path / "artifacts" / "note.md").write_text(text)
-    (tmp_path / "artifacts" / "page.html").write_text(text)
-    config = {"experiment": text, "norm": text, "data": {"name": text}}
-    config |= {"evals": {}, "best": {"metric": None}, "curves": []}
-    about = {"config": config, "data": {"fingerprint": text}, "command": ["x", text]}
-    (tmp_path / "config.json").write_text(json.dumps(about))
+    (tmp_path / "artifacts" / "note.txt").write_text(text)
+    about = {"experiment": text, "norm": text, "data": {"name": text}}
+    (tmp_path / "config.json").write_text(json.dumps({"config": about}))
     page = report.write(tmp_path, [(text, "1", "")], text).read_text()
+    assert "&lt;script&gt;" in page
     assert "<script" not in page
-    assert "<iframe sandbox srcdoc=" in page
