@@ -57,9 +57,6 @@ def main(argv: list[str]) -> None:
     from scripts.paper.records import find
 
     runs = find(args.runs)
-    for metric in args.metric:
-        if not any(metric in record for run in runs for record in run.records):
-            raise UserError(f"no run has recorded the metric {metric!r}")
     if not (args.figure or args.metric or args.rates):
         draw_all(runs, args.out)
         return
@@ -123,10 +120,16 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
 def draw_metric(
     metric: str, runs: Sequence, out: pathlib.Path, best: str | None
 ) -> None:
-    """Draw a metric, and write the table of where the norms end in it."""
+    """Draw a metric, and write the table of where the norms end in it.
+
+    Raises:
+      UserError: no run has recorded it.
+    """
     from scripts.paper import claims, curves, tables
 
     own = [run for run in runs if any(metric in record for record in run.records)]
+    if not own:
+        raise UserError(f"no run has recorded the metric {metric!r}")
     # valid_error for valid/error.
     name = re.sub(r"\W+", "_", metric)
     sign = {"min": 1, "max": -1, None: claims.sign(metric)}[best]

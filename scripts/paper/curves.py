@@ -61,41 +61,46 @@ def _reaches_the_papers_axes(figure, lines):
 
 def _lines(runs, figure, panel, metric) -> list[Line]:
     """Return a line for each norm, data set and setting."""
-    norms = list(figure.norms)
-    # Legends name the data where it is not the paper's, or not one.
-    sets = set() if figure.paper_data else {run.data for run in runs}
-    groups = collections.defaultdict(list)
-    for run in runs:
-        is_of_4 = run.config.get("batch_size") == 4
-        if panel.batch_of_4 in (None, is_of_4):
-            position = norms.index(run.config.norm)
-            groups[position, run.data, run.settings()].append(run)
-    lines, n_drawn = [], collections.Counter()
-    for position, data, own in sorted(groups):
-        # The settings that distinguish a curve are those in which others of its norm
-        # and data differ.
-        others = [s for p, d, s in groups if (p, d) == (position, data) and s != own]
-        points = _points(groups[position, data, own], figure, panel, metric)
-        if not points:
-            continue
-        notes = [] if {data} in ({figure.paper_data}, sets) else [data]
-        notes += filter(None, [difference(own, others)])
-        norm = norms[position]
-        words = [NORMS.get(norm, norm)]
-        # Elsewhere "layer norm" is enough.
-        words += ["of the cell"] if norm == "layer_cell" and "layer" in norms else []
-        # A panel with two metrics says which one a curve has.
-        words += [metric.split("/")[0]] if len(panel.metrics) > 1 else []
-        words += [f"({', '.join(notes)})"] if notes else []
-        colour, style = LOOKS.get(norm, (None, "-"))
-        if n_drawn[position]:
-            style = STYLES[n_drawn[position] % 4]
-        # The second metric is dotted.
-        if metric != panel.metrics[0]:
-            style = ":"
-        n_drawn[position] += 1
-        lines.append(plot.median_line(" ".join(words), points, colour, style))
+    lines = []
+    for norm in figure.norms:
+        groups, drawn = collections.defaultdict(list), []
+        for run in runs:
+            is_of_4 = run.config.get("batch_size") == 4
+            if run.config.norm == norm and panel.batch_of_4 in (None, is_of_4):
+                groups[run.data, run.settings()].append(run)
+        for data, own in sorted(groups):
+            points = _points(groups[data, own], figure, panel, metric)
+            if not points:
+                continue
+            # The settings that distinguish a curve are those in which others of its
+            # norm and data differ.
+            others = [other for name, other in groups if name == data and other != own]
+            notes = [difference(own, others)]
+            # Legends name the data where it is not the paper's, or not one.
+            if {data} != ({figure.paper_data} if figure.paper_data else _data(runs)):
+                notes.insert(0, data)
+            words = [NORMS.get(norm, norm)]
+            # Elsewhere "layer norm" is enough.
+            if norm == "layer_cell" and "layer" in figure.norms:
+                words.append("of the cell")
+            # A panel with two metrics says which one a curve has.
+            if len(panel.metrics) > 1:
+                words.append(metric.split("/")[0])
+            if any(notes):
+                words.append(f"({', '.join(filter(None, notes))})")
+            colour, style = LOOKS.get(norm, (None, "-"))
+            if drawn:
+                style = STYLES[len(drawn) % 4]
+            # The second metric is dotted.
+            if metric != panel.metrics[0]:
+                style = ":"
+            drawn.append(plot.median_line(" ".join(words), points, colour, style))
+        lines += drawn
     return lines
+
+
+def _data(runs):
+    return {run.data for run in runs}
 
 
 def _points(runs, figure, panel, metric):
@@ -145,7 +150,7 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
       figure: the figure.
       runs: its runs.
     """
-    sets = sorted({run.data for run in runs})
+    sets = sorted(_data(runs))
     longest = max(run.step for run in runs)
     text = f"{figure.title}. Data: {', '.join(sets)}; up to {longest:,} steps."
     if len({run.config.seed for run in runs}) > 1:

@@ -63,8 +63,7 @@ def table() -> str:
     for experiment, (section, text, code, start) in SOURCES.items():
         config = importlib.import_module(f"configs.{experiment}")
         paper = ", ".join(_settings(config.get_config("paper")))
-        best = "; ".join(_best(experiment))
-        rows.append((section, text, code, paper, start, best))
+        rows.append((section, text, code, paper, start, _best(experiment)))
     return f"{md.table(HEAD, rows)}\n"
 
 
@@ -80,15 +79,11 @@ def _settings(config: ConfigDict) -> Iterator[str]:
     yield f"{config.steps:,} steps" if config.steps else f"{config.epochs:g} epochs"
 
 
-def _best(experiment: str) -> Iterator[str]:
-    """Yield the norms with their own rates, by batch size."""
-    of_4 = protocols.stated_rates(experiment, "small_bz4")
-    yield _in_words(protocols.stated_rates(experiment, "small"), 128 if of_4 else None)
-    if of_4:
-        yield _in_words(of_4, 4)
-
-
-def _in_words(rates, batch_size):
-    """Return the rates of norms; `batch_size` is named where there are two."""
-    words = [f"{NORMS[norm]} {rate:g}" for norm, rate in sorted(rates.items())]
-    return ", ".join(words) + (f" (batch {batch_size})" if batch_size else "")
+def _best(experiment: str) -> str:
+    """Return the norms with their own rates, by batch size where there are two."""
+    found = []
+    for sweep, size in (("small", 128), ("small_bz4", 4)):
+        rates = sorted(protocols.stated_rates(experiment, sweep).items())
+        words = ", ".join(f"{NORMS[norm]} {rate:g}" for norm, rate in rates)
+        found.append(f"{words} (batch {size})" if words else "")
+    return "; ".join(found) if found[1] else found[0].removesuffix(" (batch 128)")

@@ -1,6 +1,5 @@
 """The embedded defaults end within the limits of their config files."""
 
-import importlib
 import json
 
 import pytest
@@ -29,39 +28,29 @@ def mode_of(config, metric):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_limit_is_between_good_and_bad_runs(name):
-    limit = importlib.import_module(f"configs.{name}").EXPECTED
-    config = config_file.read(f"{ROOT}/configs/{name}.py")
-    mode = mode_of(config, limit.metric)
-    for value in limit.measured or ():
-        assert limit.holds(value, mode)
-    for value in (limit.shuffled, limit.quarter):
-        assert value is None or not limit.holds(value, mode)
-    assert not limit.holds(float("nan"), mode)
-
-
-def finished(folder, config, **numbers):
-    """Write what the check reads of a finished run."""
-    about = {"config": as_json(experiment.with_sizes(config)), "data": {}}
-    (folder / "config.json").write_text(json.dumps(about))
-    (folder / "results.json").write_text(json.dumps(numbers))
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_finished_run_is_checked(name, tmp_path):
+def test_a_limit_is_between_good_and_bad_runs(name, tmp_path):
     file = f"{ROOT}/configs/{name}.py"
     limit = config_file.load_module(file).EXPECTED
     config = config_file.read(file)
-    finished(tmp_path, config, **{limit.metric: limit.limit})
-    line = expected.check(config, file, tmp_path)
-    assert line.startswith(f"{tmp_path}: pass: {limit.metric} is {limit.limit:.4g}, ")
-    mode = mode_of(config, limit.metric)
+    mode = experiment.known_metrics(config, experiment.load(config))[limit.metric].mode
+    for value in limit.measured or ():
+        assert limit.holds(value, mode)
     worse = limit.limit + (1 if mode == "min" else -1)
-    finished(tmp_path, config, **{limit.metric: worse})
+    for value in (limit.shuffled, limit.quarter, float("nan"), worse):
+        assert value is None or not limit.holds(value, mode)
+    # What the check reads of a finished run.
+    about = {"config": as_json(experiment.with_sizes(config)), "data": {}}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+
+    def check(**numbers):
+        (tmp_path / "results.json").write_text(json.dumps(numbers))
+        return expected.check(config, file, tmp_path)
+
+    line = check(**{limit.metric: limit.limit})
+    assert line.startswith(f"{tmp_path}: pass: {limit.metric} is {limit.limit:.4g}, ")
     with refused("fail: ", f"expected {limit.words(mode)}", error=RunError):
-        expected.check(config, file, tmp_path)
+        check(**{limit.metric: worse})
+    with refused(f"no results with {limit.metric}"):
+        check()
     with refused("nothing is expected of", f"{name}.py:small"):
         expected.check(config, f"{file}:small", tmp_path)
-    finished(tmp_path, config)
-    with refused(f"no results with {limit.metric}"):
-        expected.check(config, file, tmp_path)

@@ -35,14 +35,10 @@ def test_captions_and_images_are_embedded(tmp_path):
     np.testing.assert_allclose(captions, run.embed_captions(CAPTIONS), atol=1e-6)
     images = np.load(io.BytesIO(call("--images", tmp_path / "features.npy").stdout))
     np.testing.assert_allclose(images, run.embed_images(features), atol=1e-6)
-    np.save(tmp_path / "images.npy", images)
     for done, message in (
         (call(text=""), b"give a file on standard input"),
-        (call(workdir=tmp_path), b"holds no run"),
-        (call("--images", tmp_path / "images.npy"), b"features: an array of numbers"),
         (call("--images", tmp_path / "pickled.npy"), b"pickled.npy: not a plain .npy"),
     ):
-        assert done.returncode == 2
-        assert done.stdout == b""
+        assert (done.returncode, done.stdout) == (2, b"")
         assert message in done.stderr
         assert done.stderr.count(b"\n") == 1

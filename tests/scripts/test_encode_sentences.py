@@ -36,24 +36,18 @@ def test_what_is_no_text_is_refused(monkeypatch, content):
 @pytest.mark.slow
 def test_a_run_encodes_sentences(tmp_path):
     folder = smoke_run("skip_thoughts", tmp_path)
-
-    def encoded(text, where):
-        return subprocess.run(
-            [sys.executable, "scripts/encode_sentences.py", "--workdir", where],
-            cwd=ROOT,
-            env=environment(tmp_path),
-            input=text,
-            capture_output=True,
-        )
-
-    done = encoded(b"anna went .\n\nthe cook laughed .\nanna went .\n", folder)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "scripts/encode_sentences.py", "--workdir", folder]
+    text = b"anna went .\n\nthe cook laughed .\nanna went .\n"
+    pipes = {"input": text, "stdout": subprocess.PIPE}
+    env = environment(tmp_path)
+    done = subprocess.run(command, cwd=ROOT, env=env, check=True, **pipes)
     vectors = np.load(io.BytesIO(done.stdout))
     assert vectors.shape == (4, 16)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 0, 1, 1], atol=1e-5)
     np.testing.assert_array_equal(vectors[0], vectors[3])
-    done = encoded(b"a\n", tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == b""
-    assert b"holds no run" in done.stderr
-    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path, monkeypatch):
+    given(monkeypatch, b"a\n")
+    with refused("holds no run"):
+        encode_sentences.main(["--workdir", str(tmp_path)])

@@ -24,10 +24,9 @@ def captions(folder):
     (folder / "images/10crop").mkdir(parents=True)
     for stem, images in {"train": 150, "val": 20, "test": 30}.items():
         counts = rng.randint(1, 4, images)
-        lines = [" ".join(rng.choice(WORDS, 5)) for _ in range(counts.sum())]
-        numbers = np.repeat(np.arange(images), counts)
-        (folder / f"{stem}.txt").write_text("\n".join(lines))
-        (folder / f"{stem}_ids.txt").write_text("\n".join(map(str, numbers)))
+        words = rng.choice(WORDS, (counts.sum(), 5))
+        np.savetxt(folder / f"{stem}.txt", words, "%s")
+        np.savetxt(folder / f"{stem}_ids.txt", np.arange(images).repeat(counts), "%d")
         features = rng.rand(images, 512).astype(np.float32)
         features /= np.linalg.norm(features, axis=1, keepdims=True)
         np.save(folder / f"images/10crop/{stem}.npy", features)
@@ -88,15 +87,13 @@ def test_the_reader_of_the_page_is_needed_for_preparing_only(tmp_path):
     np.savez(tmp_path / "my_files/images.npz", x=images, y=np.arange(600) % 10)
     (tmp_path / "reader.py").write_text(block("python", "reader=CLOTHES"))
     run_block(tmp_path, f"PYTHONPATH={ROOT} python reader.py")
-    command = block("sh", "=clothes").strip()
-    run_block(tmp_path, f"{command} --config.steps=20")
+    command = f"{block('sh', '=clothes').strip()} --config.steps=20"
+    run_block(tmp_path, command)
     (folder,) = (tmp_path / "runs/mnist").iterdir()
-    config = json.loads((folder / "config.json").read_text())["config"]
-    found = [config["data"][name] for name in ("train_examples", "features")]
-    assert found == [400, 784]
-    assert config["data"]["full_ink"] == images[200:].max()
+    own = json.loads((folder / "config.json").read_text())["config"]["data"]
+    assert (own["train_examples"], own["features"]) == (400, 784)
     # The same command resumes: the sizes are filled again.
-    assert "is finished" in run_block(tmp_path, f"{command} --config.steps=20")
+    assert "is finished" in run_block(tmp_path, command)
 
 
 @pytest.mark.slow
@@ -117,12 +114,6 @@ def test_raw_novels_become_sentence_vectors(tmp_path):
     run_block(tmp_path, block("sh", "my_books"))
     vectors = np.load(tmp_path / "vectors.npy")
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
-    # A copy of the run needs no data.
-    (tmp_path / "books_run").rename(tmp_path / "elsewhere")
-    (tmp_path / "data").rename(tmp_path / "gone")
-    encode = "python scripts/encode_sentences.py --workdir elsewhere"
-    run_block(tmp_path, f"{encode} < sentences.txt > again.npy")
-    np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), vectors)
 
 
 @pytest.mark.slow

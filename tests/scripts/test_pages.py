@@ -33,20 +33,19 @@ def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
 
 
 def test_a_number_is_that_of_its_record_with_as_many_decimals():
-    name, key = "h100-cells-lstm", "time, ours LN / Flax LN"
-    value = records.kept(name)["ratios"][key]
-    mark = f"<!--{name}:{key.replace(' ', '_')}-->"
-    answers = {"question-1": {"word": "open"}}
+    mark = "<!--h100-cells-lstm:time,_ours_LN_/_Flax_LN-->"
+    key = "time, ours LN / Flax LN"
+    value = records.kept("h100-cells-lstm")["ratios"][key]
     text = f"takes {mark}9.99<!--/--> or {mark}9.9<!--/-->"
     wanted = f"takes {mark}{value:.2f}<!--/--> or {mark}{value:.1f}<!--/-->"
+    answers = {"question-1": {"word": "open"}}
     assert numbers.written(text, answers) == wanted
     assert numbers.bare(text) == "takes  or "
     text = "is <!--question-1:word-->reproduced<!--/-->"
     assert "-->open<!--/-->" in numbers.written(text, answers)
-    with refused("has no 'time'"):
-        numbers.written(f"<!--{name}:time-->1<!--/-->", answers)
-    with refused("there is no record lost"):
-        numbers.written("<!--lost:time-->1<!--/-->", answers)
+    for name, says in (("question-1", "has no 'time'"), ("lost", "there is no record")):
+        with refused(says):
+            numbers.written(f"<!--{name}:time-->1<!--/-->", answers)
 
 
 # Numbers that nobody measured: versions, sections, sizes of data sets and devices.

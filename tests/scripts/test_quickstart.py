@@ -95,11 +95,10 @@ def test_a_failure_of_pip_is_named_and_nothing_is_trained(checkout):
     program(checkout / ".venv/bin/python", PIP.format(then=then))
     done = quickstart(checkout)
     assert (done.returncode, done.stdout) == (2, "")
-    *_, why, last = done.stderr.splitlines()
-    assert why == "ERROR: No matching distribution found for jax"
-    assert last == "error: pip could not install the packages; see .venv/install.log"
-    # It is tried again.
-    assert quickstart(checkout).returncode == 2
+    assert done.stderr.endswith(
+        "ERROR: No matching distribution found for jax\n"
+        "error: pip could not install the packages; see .venv/install.log\n"
+    )
 
 
 def test_no_network_is_one_line(checkout):
