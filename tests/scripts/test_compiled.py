@@ -80,6 +80,10 @@ def test_a_loop_over_data_takes_the_trips_that_are_assumed():
     )
     with pytest.raises(UserError, match="the trips of while"):
         program.count(program.read(text))
+    # A counter that begins at 2.
+    later = text_of("v5e").replace("constant(0)", "constant(2)")
+    cycles = program.count(program.read(later))["cycles"]
+    assert cycles == 3 * (1832 + 2097) + 1849 + 2094
     cycles = program.count(program.read(text, assumed_trips=7))["cycles"]
     assert cycles == 7 * (1832 + 2097) + 1849 + 2094
 
@@ -96,11 +100,13 @@ def test_the_dearest_branch_counts():
         "ENTRY %main (p: pred[], x: f32[4]) -> f32[4] {",
         "  %p = pred[] parameter(0)",
         "  %x = f32[4]{0} parameter(1)",
+        "  %g = (f32[4]{0}, f32[4]{0}) all-gather-start(%x), dimensions={0}",
         "  ROOT %r = f32[4]{0} conditional(%p, %x, %x), true_computation=%few, "
         "false_computation=%many",
         "}",
     ]
-    assert program.count(program.read("\n".join(lines)))["kernels"] == 5
+    found = program.count(program.read("\n".join(lines)))
+    assert (found["kernels"], found["all-gather bytes"]) == (6, 16)
 
 
 def test_missing_compilers_and_devices_are_one_line(tmp_path, monkeypatch):

@@ -113,6 +113,17 @@ def test_runs_with_other_settings_are_not_averaged(draw_runs):
     write_run(draw_runs / "e", DRAW, "layer_cell", 0, bounds([99]), steps=2 * 390)
     labels |= {"layer norm (steps 780)", "layer norm (steps 1560)"}
     assert set(lines_of(draw_runs)) == labels - {"layer norm"}
+    # Other data is named, and is no other setting.
+    write_run(draw_runs / "f", DRAW, "none", 0, bounds([99]), "digits", steps=390)
+    assert "no norm (digits)" in lines_of(draw_runs)
+
+
+def test_the_second_metric_of_a_panel_is_dotted():
+    (panel,) = curves.of_figure(
+        FIGURES[5], find([RESULTS / "runs/handwriting.runs.jsonl"])
+    )
+    dotted = {line.label for line in panel.lines if line.style == ":"}
+    assert dotted == {"no norm train", "layer norm train"}
 
 
 @pytest.mark.parametrize("name", ["binarized_mnist", "coco_captions"])
@@ -129,17 +140,22 @@ def test_other_data_of_the_same_name_is_other_data(tmp_path, name):
 
 def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, capsys):
     out = tmp_path / "out"
+    for norm in ("none", "layer_cell"):
+        write_run(draw_runs / norm, DRAW, norm, 7, bounds([99]), steps=4 * 390)
     figures(draw_runs, "--out", out)
     said = capsys.readouterr().out
     sweep = "python scripts/sweep.py configs/mnist.py:paper"
-    assert "figure 4, runs: 4" in said.splitlines()
+    assert "figure 4, runs: 6" in said.splitlines()
     assert f"figure 6, runs: none; {sweep}  trains them" in said.splitlines()
-    pictures = ["figure4.png", "forest.png"]
+    pictures = ["answers.png", "figure4.png", "forest.png"]
     assert sorted(path.name for path in out.glob("*.png")) == pictures
     page = (out / "index.md").read_text()
     assert re.findall(r"!\[\]\((\S+)\)", page) == pictures
-    assert (out / "verdicts.md").read_text() in page
-    assert len(rows_of(out / "figure4.csv")) == 16
+    verdicts = (out / "verdicts.md").read_text()
+    assert verdicts in page
+    # The seed of the plan is not pooled with the others.
+    assert "no seed in common" in verdicts
+    assert len(rows_of(out / "figure4.csv")) == 18
 
 
 def test_the_legend_lies_inside_of_the_picture(tmp_path):

@@ -192,11 +192,15 @@ def test_failures_are_reported_with_their_last_line_and_only_they_run_again(
 ):
     bad = "print('loss is nan'); print(); raise SystemExit(3)"
     runs = [stub(tmp_path, "good", FINISH), stub(tmp_path, "bad", bad)]
+    # Somebody else stops it.
+    runs.append(stub(tmp_path, "lost", "print('lost'); raise SystemExit(143)"))
     outcomes, stopped = script.drive(local.Local(2), runs)
     assert {run.id: how.partition("  ")[0] for run, how in outcomes.items()} == {
         "good": "finished",
         "bad": "failed: loss is nan",
+        "lost": "failed: lost",
     }
+    del runs[2]
     assert script.report(runs, outcomes, stopped) == 1
     out = capsys.readouterr().out
     assert "1 of 2 runs are finished" in out
@@ -214,19 +218,21 @@ def test_failures_are_reported_with_their_last_line_and_only_they_run_again(
 )
 def test_runs_save_when_they_are_stopped_and_no_more_start(tmp_path, signum, code):
     """By Ctrl-C, and by the end of the time."""
-    both = [stub(tmp_path, "first", SAVES), stub(tmp_path, "second", SAVES)]
+    late = SAVES.replace("sys.exit", "time.sleep(0.3); sys.exit")
+    runs = [stub(tmp_path, "first", SAVES), stub(tmp_path, "late", late)]
     before = signal.getsignal(signum)
 
     def stop():
-        until((tmp_path / "first/ready").exists)
+        until(lambda: len(list(tmp_path.glob("*/ready"))) == 2)
         os.kill(os.getpid(), signum)
 
     threading.Thread(target=stop).start()
-    outcomes, stopped = script.drive(local.Local(1), both, minutes=1)
-    assert (outcomes, stopped) == ({both[0]: "stopped"}, signum)
-    assert script.report(both, outcomes, stopped) == code
-    assert (tmp_path / "first/saved").exists()
-    assert not (tmp_path / "second").exists()
+    third = stub(tmp_path, "third", SAVES)
+    outcomes, stopped = script.drive(local.Local(2), [*runs, third], minutes=1)
+    assert (outcomes, stopped) == (dict.fromkeys(runs, "stopped"), signum)
+    assert script.report(runs, outcomes, stopped) == code
+    assert (tmp_path / "late/saved").exists()
+    assert not (tmp_path / "third").exists()
     assert signal.getsignal(signum) == before
 
 
