@@ -21,7 +21,6 @@ from jax import export
 from jax.sharding import AxisType, PartitionSpec
 
 from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
-from lnrepro.engine import provenance
 from lnrepro.functional import (
     DreamerGRUCell,
     GRUCell,
@@ -242,6 +241,7 @@ def test_what_is_not_finite_stays_so(on_cpu):
 
     def step(dot, params, h, x, context):
         h = jnp.clip(dot("w", h) + x, -2.0, 2.0)
+        h = h**3 * (0.5 + h**2) ** -2
         return jnp.maximum(h, jnp.minimum(jnp.sin(x), 0.5)), None
 
     on_cpu(seed=0)
@@ -594,29 +594,6 @@ def test_a_lane_may_have_more_than_two_units(hopper):
 def test_on_a_cpu_there_is_none():
     with refused("this is traced for cpu", error=ValueError):
         text_of(LSTM, ScanOptions(kernels="on"))
-
-
-def test_it_is_said_what_a_cell_runs_as(hopper):
-    sizes = {"steps": T, "rows": B, "platform": "gpu"}
-    assert "traced for another device" in runs_as(LSTM, D, **sizes)
-    assert "a sum over the batch" in runs_as(LSTMCell(H, "batch"), D, **sizes)
-    assert runs_as(LSTM, D, steps=T, rows=B) == "there are no kernels for cpu"
-
-
-def test_a_run_records_the_layout_of_its_kernels(hopper):
-    outputs = functools.partial(unroll, LSTM, options=KERNEL)
-    traced = jax.jit(outputs).trace(*problem(LSTM)[:2])
-    # As a measurement does, of which most layouts are not taken.
-    with provenance.watched_kernels() as seen, watched():
-        traced.lower(lowering_platforms=("cuda",))
-    assert seen == []
-    jax.clear_caches()  # It would not be lowered again.
-    with provenance.watched_kernels() as seen:
-        traced.lower(lowering_platforms=("cuda",))
-    (words,) = seen
-    assert words.startswith("kernel: 2 clusters of 2 blocks of 256 threads; ")
-    end = "are on chip, 0 are read in every step, from 0 bytes of local memory"
-    assert words.endswith(end)
 
 
 @pytest.mark.parametrize(
