@@ -1,12 +1,12 @@
 """Every form in `lnrepro.functional.fast` equals its plain form, with derivatives."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 from lnrepro.functional import (
     layer_norm,
@@ -52,11 +52,9 @@ def two_derivatives(function, *arguments):
 
 def of_each_group(norm, a, gain, groups):
     """The plain norm of each group of units by itself, times the gain."""
-    part = a.shape[-1] // sum(groups)
-    edges = [0, *(part * sum(groups[: i + 1]) for i in range(len(groups)))]
-    pairs = itertools.pairwise(edges)
-    normalised = [norm(a[..., i:j], epsilon=0.1) for i, j in pairs]
-    return jnp.concatenate(normalised, -1) * gain
+    edges = np.cumsum(groups)[:-1] * (a.shape[-1] // sum(groups))
+    parts = [norm(part, epsilon=0.1) for part in jnp.split(a, edges, -1)]
+    return jnp.concatenate(parts, -1) * gain
 
 
 def centred(a, gain, groups):
@@ -146,12 +144,6 @@ def test_a_narrow_weight_is_centred_in_float32_and_rounded_once():
 # Products
 
 
-def block_diag(left, right):
-    """A matrix of two blocks."""
-    zeros = np.zeros_like(left)
-    return np.block([[left, zeros], [zeros, right]])
-
-
 def weight_of(kind, rows=6, columns=4):
     """A weight, and the dense matrix that it stands for."""
     if kind == "dense":
@@ -159,10 +151,10 @@ def weight_of(kind, rows=6, columns=4):
         return weight, weight
     if kind == "blocks":
         blocks = draw(1, 2, rows // 2, columns // 2)
-        return blocks, block_diag(*blocks)
+        return blocks, scipy.linalg.block_diag(*blocks)
     # Each of two blocks has two gates. The units of a gate stand side by side.
     gates = draw(1, 2, rows // 2, 2, columns // 4)
-    dense = block_diag(*gates.reshape(2, rows // 2, columns // 2))
+    dense = scipy.linalg.block_diag(*gates.reshape(2, rows // 2, columns // 2))
     by_gate = dense.reshape(rows, 2, 2, columns // 4).swapaxes(1, 2)
     return gates, by_gate.reshape(rows, columns)
 
