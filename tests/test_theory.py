@@ -113,6 +113,11 @@ def test_a_negative_factor_turns_the_sign(norm):
     same(sums(-2.0 * w, x), -sums(w, x), 1e-12)
 
 
+def test_a_change_is_relative_to_the_largest_output_before_it():
+    before = {"a": np.ones(2), "b": np.array([-2.0, 0.0])}
+    assert theory.change(before, {"a": np.ones(2), "b": np.array([-3.0, 0.5])}) == 0.5
+
+
 @pytest.mark.parametrize("of_map", [False, True])
 def test_a_convolutions_layer_norm_is_not_invariant_to_recentering(of_map):
     """Statistics over channels and positions remove a constant, but no map."""
