@@ -19,7 +19,6 @@ DTypeLike = jax.typing.DTypeLike
 Sharding = Mapping[str, tuple[str | None, ...]]
 
 _STATISTICS = "functional.unroll(..., statistics=...) with functional.track"
-_SHARDING = "sharding={'w_x': (None, 'model'), 'bias': ('model',)}"
 
 # Names of parameters that some option of a cell of this library asks for: those of
 # norms and biases at a site, peepholes, a learned carry, blocks, the cells of a stack.
@@ -29,35 +28,8 @@ _OPTION = re.compile(
 )
 
 
-def draw(cell: Cell, key: jax.Array, features_in: int, dtype: DTypeLike) -> Params:
-    """Return `cell.init(key, features_in, dtype)`.
-
-    Raises:
-      TypeError: an initialiser returns one of Flax's boxes in place of an array, or the
-        parameters have no names.
-    """
-    name = type(cell).__name__
-    try:
-        params = cell.init(key, features_in, dtype)
-    except (AttributeError, TypeError) as error:
-        # JAX names the type of what is no array.
-        if "Partitioned" not in str(error) and "VariableMetadata" not in str(error):
-            raise
-        raise TypeError(
-            f"{name}: an initialiser with metadata is not drawn gate by gate; use a "
-            f"plain one, and {_SHARDING}"
-        ) from error
-    # A single array of a user's cell has no name in Flax's collections.
-    if not isinstance(params, dict | tuple):
-        raise TypeError(
-            f"{name}.init returns a {type(params).__name__}; a module needs names: a "
-            "dict of parameters, or a tuple of such dicts"
-        )
-    return params
-
-
 def shapes_of(cell: Cell, features_in: int, dtype: DTypeLike) -> Params:
-    """Return the shapes of what `draw` returns, without drawing it.
+    """Return the shapes of the parameters that a cell draws, without drawing them.
 
     Args:
       cell: the cell.
@@ -74,8 +46,8 @@ def shapes_of(cell: Cell, features_in: int, dtype: DTypeLike) -> Params:
 @functools.lru_cache(maxsize=256)
 def _cached_shapes(cell, features_in, dtype):
     # Tracing the initialisers takes longer than what a module does at every call.
-    init = functools.partial(draw, cell, features_in=features_in, dtype=dtype)
-    return jax.eval_shape(init, jax.random.key(0))
+    key = jax.random.key(0)
+    return jax.eval_shape(lambda key: cell.init(key, features_in, dtype), key)
 
 
 def own_params(names: Container[str], variables: Mapping[str, Any]) -> dict[str, Any]:

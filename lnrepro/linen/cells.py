@@ -23,7 +23,6 @@ from lnrepro.flax_modules import (
     Sharding,
     as_drawn,
     cast,
-    draw,
     first_carry,
     map_with_axes,
     own_params,
@@ -147,7 +146,7 @@ class CellParameters(nn.Module):
         is_new = not names.keys() & self.variables.get("params", {}).keys()
         if is_new and self.is_mutable_collection("params"):
             key = self.make_rng("params")
-            drawn = draw(cell, key, features_in, self.param_dtype)
+            drawn = cell.init(key, features_in, self.param_dtype)
             named = serialization.to_state_dict(drawn)
             for name, value in map_with_axes(_boxed, named, self.sharding).items():
                 self.put_variable("params", name, value)

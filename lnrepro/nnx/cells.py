@@ -23,7 +23,6 @@ from lnrepro.flax_modules import (
     Sharding,
     as_drawn,
     cast,
-    draw,
     first_carry,
     map_with_axes,
     own_params,
@@ -54,8 +53,7 @@ class CellParameters(nnx.Module):
         refuse_batch_norm(type(self).__name__, cell)
         # operator.index accepts NumPy integers and refuses floats.
         self.in_features = operator.index(self.in_features)
-        key = init_key(self, rngs)
-        drawn = draw(drawing_cell, key, self.in_features, self.param_dtype)
+        drawn = drawing_cell.init(rngs.params(), self.in_features, self.param_dtype)
         # The parameters of a stack are a tuple, which has no names.
         drawn = {"cells": drawn} if isinstance(drawn, tuple) else drawn
         for name, value in map_with_axes(_variable, drawn, sharding).items():
@@ -341,24 +339,6 @@ def arrays(tree: Any) -> Any:
     return jax.tree.map(
         array_of, tree, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable)
     )
-
-
-def init_key(module: nnx.Module, rngs: nnx.Rngs) -> jax.Array:
-    """Return a key for initialisers, of the stream "params".
-
-    Args:
-      module: the module, for the message.
-      rngs: its argument.
-
-    Raises:
-      TypeError: it is no nnx.Rngs.
-    """
-    if not isinstance(rngs, nnx.Rngs):
-        raise TypeError(
-            f"{type(module).__name__}: rngs has the type "
-            f"{type(rngs).__name__}; give rngs=nnx.Rngs(0), with a seed or key of yours"
-        )
-    return rngs.params()
 
 
 def _variable(value, axes):

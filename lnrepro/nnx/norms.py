@@ -6,7 +6,6 @@ from flax import nnx
 
 from lnrepro.flax_modules import DTypeLike, layer_norm_as
 from lnrepro.functional.cells.base import Initializer
-from lnrepro.nnx.cells import init_key
 
 
 class LayerNorm(nnx.Module):
@@ -47,17 +46,14 @@ class LayerNorm(nnx.Module):
           bias_init: initialiser of the bias.
           scale_init: initialiser of the scale.
           rngs: keys for the initialisers, of the stream "params".
-
-        Raises:
-          TypeError: rngs is no nnx.Rngs.
         """
         self.num_features, self.epsilon, self.dtype = num_features, epsilon, dtype
         self.scale = self.bias = nnx.data(None)
         shape = (num_features,)
         if use_scale:
-            self.scale = nnx.Param(scale_init(init_key(self, rngs), shape, param_dtype))
+            self.scale = nnx.Param(scale_init(rngs.params(), shape, param_dtype))
         if use_bias:
-            self.bias = nnx.Param(bias_init(init_key(self, rngs), shape, param_dtype))
+            self.bias = nnx.Param(bias_init(rngs.params(), shape, param_dtype))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Normalise x [..., H].

@@ -1,14 +1,9 @@
 """What the modules refuse, in one line that says what to do."""
 
-import functools
-
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
-import pytest
 from flax import nnx
 
-from docs.examples.user_cells import ProjectedLSTMCell
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
 from tests.modules.adaptor import D, H, X, each_package, refused
@@ -82,37 +77,7 @@ def test_a_layer_over_a_sequence_is_no_cell(package):
         around.init(jax.random.key(0), X) if rnn is nn.RNN else around(X)
 
 
-@pytest.mark.parametrize("rngs", [0, "carry", None, {"params": 1}])
-def test_rngs_of_another_kind(rngs):
-    message = f"rngs has the type {type(rngs).__name__}; give rngs=nnx.Rngs"
-    for make in (lnnx.LayerNorm, functools.partial(lnnx.GRU, D)):
-        with refused(TypeError, message):
-            make(H, rngs=rngs)
-
-
 def test_a_learned_carry_needs_the_parameters():
     for module in (linen.RNN(LEARNED), linen.FunctionalCell(LEARNED)):
         with refused(ValueError, "learned carry", "bind"):
             module.initialize_carry(jax.random.key(0), X[:, 0].shape)
-
-
-class Nameless(ProjectedLSTMCell):
-    """A cell whose parameters are one array."""
-
-    def init(self, key, features_in, dtype=jnp.float32):
-        return jnp.zeros(features_in, dtype)
-
-
-@each_package
-def test_parameters_without_names(package):
-    with refused(TypeError, "Nameless.init returns a ", "a dict of parameters"):
-        package.rnn(Nameless(H, 6))
-
-
-@each_package
-@pytest.mark.parametrize("option", ["kernel_init", "bias_init"])
-def test_initialisers_with_metadata(package, option):
-    wrap = nn if package.package is linen else nnx
-    initializer = wrap.with_partitioning(nn.initializers.ones, ("model",))
-    with refused(TypeError, "LSTMCell: an initialiser with metadata", "sharding="):
-        package.named("LSTM", **{option: initializer})
