@@ -352,6 +352,12 @@ def update(
     policy: Policy, settings: Settings, state: State, key: jax.Array
 ) -> tuple[State, Progress]:
     """Act for a rollout and learn from it."""
+    act_key, epochs_key = jax.random.split(key)
+    params, moments, acting = state
+    acting, rollout, last_value = act(policy, params, acting, settings.steps, act_key)
+    error = replay_error(params, policy, rollout)
+    advantage = advantages(rollout, last_value, settings)
+    batch = (rollout, advantage, advantage + rollout.values)
     optimizer = make_optimizer(settings)
 
     def gradient_step(learned, batch):
@@ -360,7 +366,7 @@ def update(
         updates, moments = optimizer.update(gradients, moments, params)
         return (optax.apply_updates(params, updates), moments), None
 
-    def epoch(learned, key, batch):
+    def epoch(learned, key):
         # Whole rows are drawn, because the policy reads each from its first step on.
         order = jax.random.permutation(key, settings.environments)
         parts = jax.tree.map(
@@ -368,20 +374,11 @@ def update(
         )
         return jax.lax.scan(gradient_step, learned, parts)
 
-    act_key, epochs_key = jax.random.split(key)
-    params, moments, acting = state
-    acting, rollout, last_value = act(policy, params, acting, settings.steps, act_key)
-    error = replay_error(params, policy, rollout)
-    advantage = advantages(rollout, last_value, settings)
-    batch = (rollout, advantage, advantage + rollout.values)
-    (params, moments), _ = jax.lax.scan(
-        functools.partial(epoch, batch=batch),
-        (params, moments),
-        jax.random.split(epochs_key, settings.epochs),
-    )
-    ends = rollout.done
-    right = jnp.where(ends, jnp.maximum(rollout.rewards, 0), 0)
-    score = right.sum() / jnp.maximum(ends.sum(), 1)
+    epoch_keys = jax.random.split(epochs_key, settings.epochs)
+    (params, moments), _ = jax.lax.scan(epoch, (params, moments), epoch_keys)
+    # The only positive reward is that of the right way, at the end of an episode.
+    right = jnp.maximum(rollout.rewards, 0).sum()
+    score = right / jnp.maximum(rollout.done.sum(), 1)
     return State(params, moments, acting), Progress(score, error)
 
 

@@ -4,8 +4,8 @@ Our gates are f, i, o, g (LSTM), z, r, n (GRU) and r, n, u (Dreamer). Most libra
 compute h_t = u h_{t-1} + (1 - u) n in a GRU, where we compute
 h_t = (1 - z) h_{t-1} + z n. So u = sigmoid(-z): the weights of z change sign.
 
-A new library is a new entry. The equations of every entry stand in
-tests/convert/libraries.py.
+A new library is a new entry. The equations of the entries stand in
+tests/convert/libraries.py; those of Flax are its own cells, which the tests run.
 """
 
 import jax
@@ -222,6 +222,7 @@ def _dreamer_block_gru(cell):
 
 _TORCH_SUMMED = Row("bias_hh", "bias", "i f g o", only="load")
 _TORCH_GRU = Row("bias_hh", "bias_recurrent", "r -z n")
+# Both products have a bias, and the reset gate multiplies the one with h.
 _AFTER = {"reset": "after", "recurrent_bias": True}
 
 # An entry is a layout, or a function that makes it for a cell.
