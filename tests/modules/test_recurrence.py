@@ -179,7 +179,8 @@ def test_dtypes(package):
     carry, y = mixed.apply(X, return_carry=True)
     # A carry of bfloat16 would forget.
     assert (dtypes(carry), dtypes(y)) == ({"float32"}, {"bfloat16"})
-    assert dtypes(mixed.initialize_carry()) == {"float32"}
+    own = package.rnn(ProjectedLSTMCell(H, 6), dtype=jnp.bfloat16)
+    assert dtypes(own.initialize_carry()) == {"float32"}
     integers = np.ones((B, T, D), int)
     assert dtypes(jax.eval_shape(mixed.apply, integers)) == {"bfloat16"}
     same(np.float32(y), package.named("LSTM").apply(X), 0.1)

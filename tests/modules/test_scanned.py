@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lnrepro import convert
-from lnrepro.functional import GRUCell, LSTMCell, SimpleCell
+from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, SimpleCell
 from lnrepro.linen import ScannedRNN
 from tests.functional.programs import drawn
 from tests.modules.adaptor import loss_of, refused, same
@@ -132,6 +132,15 @@ def test_resets_may_be_floats_of_zero_and_one():
     for numbers in (0.99 * floats, 2 * resets):
         with refused(ValueError, "resets must be 0 or 1", "not a discount"):
             ScannedRNN().apply(variables, carry, (inputs, numbers))
+
+
+def test_options_reach_the_scan():
+    """Forward mode works with backward="autodiff" only."""
+    x, carry = rollout(5), ScannedRNN.initialize_carry(5, H)
+    module = ScannedRNN(options=ScanOptions(backward="autodiff"))
+    variables = drawn(shapes_of(module, carry, x))
+    run = jax.linearize(lambda carry: module.apply(variables, carry, x)[0], carry)[1]
+    assert run(carry).shape == carry.shape
 
 
 def test_inputs_alone_and_a_carry_that_is_left_out():
