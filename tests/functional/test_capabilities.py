@@ -201,15 +201,16 @@ def second_derivatives(cell):
 
 
 def explicit_mesh(cell):
-    """The batch sharded over a mesh with Explicit axes."""
+    """The batch sharded over a mesh with Explicit axes, and a carry that is not."""
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Explicit,))
     # Outside of the mesh, since they are kept for the other checks.
-    params = params_of(cell)
+    params, how = params_of(cell), {"initial_carry": first_carry(cell)}
+    expected = gradient(cell)(params, X, **how)
     with jax.set_mesh(mesh):
         params = jax.device_put(params, NamedSharding(mesh, P()))
         x = jax.device_put(X, NamedSharding(mesh, P("data")))
-        sharded = gradient(cell)(params, x)
-    close(sharded, gradient(cell)(params_of(cell), X))
+        sharded = gradient(cell)(params, x, **how)
+    close(sharded, expected)
 
 
 def shard_map(cell):
