@@ -3,25 +3,18 @@
 Outputs, carries, and the derivative with respect to every parameter and the input.
 """
 
-import copy
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lnrepro.functional import (
-    DreamerBlockGRUCell,
     DreamerGRUCell,
     GRUCell,
     LSTMCell,
     SimpleCell,
     clip_gradient,
-    stack,
     unroll,
-    variational_dropout,
-    zoneout,
 )
 from tests import oracle
 from tests.functional.programs import (
@@ -220,23 +213,3 @@ def test_gradients_of_the_preactivations_are_clipped(x64):
     narrow = jax.grad(lambda a: 3 * clip_gradient(a, np.float64(1)))(np.float32(2))
     assert narrow == 1
     assert narrow.dtype == jnp.float32
-
-
-SAMPLES = [
-    LSTMCell(4, "layer", peephole=True),
-    SimpleCell(4, "rms", scale_init=jax.nn.initializers.ones),
-    DreamerGRUCell(4, "layer"),
-    DreamerBlockGRUCell(16, hidden_features=4, input_sizes=(3, 2)),
-    stack(zoneout(LSTMCell(4), 0.1), variational_dropout(GRUCell(4), 0.1)),
-]
-
-
-@pytest.mark.parametrize("cell", SAMPLES, ids=lambda cell: type(cell).__name__)
-def test_cells_are_values(cell):
-    """Equal cells are one key of JAX's caches, and a cell does not change."""
-    again = copy.copy(cell)
-    assert again == cell
-    assert hash(again) == hash(cell)
-    assert [other for other in SAMPLES if other == cell] == [cell]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        cell.features = 5

@@ -90,7 +90,8 @@ def run(step, p, x, first, **options):
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_block_gru_equals_the_equations(blocks):
     """Outputs, whose gradients are those of JAX."""
-    sizes = (3, 2)
+    # A list is as good as a tuple.
+    sizes = [3, 2]
     cell = DreamerBlockGRUCell(H, blocks=blocks, hidden_features=5, input_sizes=sizes)
     shapes, _ = shapes_of(cell, sum(sizes), jnp.float64)
     params = drawn(shapes)

@@ -8,7 +8,6 @@ import lnrepro.linen
 import lnrepro.nnx
 from lnrepro.functional import (
     DreamerBlockGRUCell,
-    DreamerGRUCell,
     GRUCell,
     LSTMCell,
     ScanOptions,
@@ -44,10 +43,7 @@ def block_gru(features, **options):
 WRONG_VALUES = [
     # Options of cells.
     ("norm='group'", lambda: LSTMCell(4, "group")),
-    ("GRUCell: norm='layer_cell'", lambda: GRUCell(4, "layer_cell")),
-    ("DreamerGRUCell: norm='batch'", lambda: DreamerGRUCell(4, "batch")),
     ("features=0", lambda: LSTMCell(0)),
-    ("features=True", lambda: LSTMCell(True)),
     ("cell_norm='both'", lambda: LSTMCell(4, cell_norm="both")),
     ("norm_site='sum'", lambda: LSTMCell(4, norm_site="sum")),
     ("reset='never'", lambda: GRUCell(4, reset="never")),
@@ -61,8 +57,6 @@ WRONG_VALUES = [
     ("skip='all'", lambda: stack(CELL, skip="all")),
     ("backward='fast'", lambda: ScanOptions(backward="fast")),
     ("chunk=0", lambda: ScanOptions(chunk=0)),
-    ("kernels=True", lambda: ScanOptions(kernels=True)),
-    ("platform='cuda'", lambda: ScanOptions(platform="cuda")),
     # Inputs of a sequence or a step.
     ("w_x of LSTMCell takes 4", lambda: unroll(CELL, PARAMS, X[..., :3])),
     ("mask has shape (2, 5)", lambda: run(mask=np.ones((2, 5)))),

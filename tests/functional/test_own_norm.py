@@ -17,7 +17,6 @@ from tests.functional.programs import (
     problem,
     run,
     same,
-    shapes_of,
 )
 from tests.refused import refused
 
@@ -184,12 +183,6 @@ def test_a_cell_applies_a_norm_or_refuses_it_by_name(name):
     for kind in APPLY.keys() - set(can):
         with refused(kind.__name__, error=ValueError):
             jax.eval_shape(functools.partial(act, kind()))
-
-
-def test_a_norm_beside_an_option_that_it_does_not_know_is_refused():
-    assert "gain_c" in shapes_of(LSTMCell(H, State()))[0]
-    with refused("recurrent_bias", error=ValueError):
-        GRUCell(H, Groupwise(), recurrent_bias=True)
 
 
 @pytest.mark.parametrize("name", ALL_CELLS)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.functional import step, unroll
+from lnrepro.functional import unroll
 from tests.functional.programs import (
     CELLS,
     MEMORY,
@@ -13,7 +13,6 @@ from tests.functional.programs import (
     T,
     X,
     at,
-    is_zero,
     problem,
     run,
     same,
@@ -61,18 +60,6 @@ def test_each_episode_gets_what_it_gets_alone(name, reverse):
         return [gradient(*arguments) for gradient in gradients]
 
     same(*of_both(params, X, stored), 1e-5)
-
-
-def test_no_gradient_crosses_a_reset_of_one_step():
-    @jax.jit
-    @jax.grad
-    def gradient(stored):
-        reset = np.array([True, False])
-        return jnp.sum(step(CELL, PARAMS, stored, X[:, 0], reset=reset)[1])
-
-    crossed = gradient(STORED)
-    assert is_zero(at(crossed, 0))
-    assert not is_zero(at(crossed, 1))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
-from jax.experimental import checkify
 
 from lnrepro.functional import (
     LSTMCell,
@@ -279,19 +278,6 @@ def test_a_carry_of_integers_has_a_derivative_by_autodiff_only():
     assert jax.jit(jax.grad(lambda h: loss(h, AUTODIFF)))(h).all()
     with refused("int32", "backward='autodiff'", error=TypeError):
         jax.grad(loss)(h, ScanOptions())
-
-
-def test_index_checks_report_nothing():
-    cell = LSTMCell(H, "layer")
-    params = drawn(shapes_of(cell)[0])
-    lengths, x = np.array([T, 0, 2]), np.ones((B, T, D), np.float32)
-
-    def loss(params):
-        return unroll(cell, params, x, seq_lengths=lengths).outputs.sum()
-
-    checked = checkify.checkify(jax.grad(loss), errors=checkify.index_checks)
-    error, _ = jax.jit(checked)(params)
-    assert error.get() is None
 
 
 @pytest.mark.slow

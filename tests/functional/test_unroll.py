@@ -175,7 +175,6 @@ def test_a_carry_and_inputs_that_no_valid_step_reads_may_hold_nan(reverse):
     assert kept == [[False, True, False], [False, True, True]]
 
 
-State = collections.namedtuple("State", "c h")
 # The order of Haiku's LSTM.
 Hidden = collections.namedtuple("Hidden", "hidden cell")
 
@@ -188,7 +187,6 @@ def test_a_carry_may_lose_its_tuples():
         (lstm, gru),
         [list(lstm), gru],
         {"0": {"0": lstm[0], "1": lstm[1]}, "1": gru},
-        [State(*lstm), gru],
     )
 
     @jax.jit

@@ -3,14 +3,9 @@
 test_unroll.py and test_resets.py test what the library adds to them.
 """
 
-import inspect
-import re
-
 import jax.numpy as jnp
 import numpy as np
 
-from docs.examples import user_cells
-from lnrepro import functional
 from lnrepro.functional import LSTMCell
 from tests import oracle
 from tests.functional.programs import CELLS, MEMORY, X, problem, run, same
@@ -46,17 +41,3 @@ def test_the_attention_cell_equals_its_equations(x64):
     expected = [attention_oracle(params, row, m) for row, m in pairs]
     found = run(cell, params, x, memory=memory).outputs
     same(found, np.stack(expected), 1e-10)
-
-
-def test_any_number_of_batch_axes_of_a_memory():
-    cell = CELLS["attention"]
-    params, _ = problem(cell)
-    batch = run(cell, params, X, memory=MEMORY).outputs
-    same(run(cell, params, X[0], memory=MEMORY[0]).outputs, batch[0])
-    same(run(cell, params, X[:, None], memory=MEMORY[:, None]).outputs[:, 0], batch)
-
-
-def test_the_example_uses_public_names_only():
-    source = inspect.getsource(user_cells)
-    assert not re.search(r"lnrepro\.\w", source.replace("`lnrepro.functional`", ""))
-    assert set(re.findall(r"functional\.(\w+)", source)) <= set(functional.__all__)
