@@ -136,12 +136,12 @@ def simple_step(p, norm, c, h, x, rows, activation_fn=np.tanh):
     return None, activation_fn(a + p.get("bias", 0))
 
 
-def dreamer_step(p, norm, c, h, x, rows):
+def dreamer_step(p, norm, c, h, x, rows, activation_fn=np.tanh):
     """One step of the recurrent cell of DreamerV2 (Hafner et al. 2021)."""
     a = x @ p["w_x"] + h @ p["w_h"] + p.get("bias", 0)
     r, n, u = np.split(normalise(p, norm, "joint", a, rows), 3, -1)
     u = sigmoid(u - 1)
-    return None, u * np.tanh(sigmoid(r) * n) + (1 - u) * h
+    return None, u * activation_fn(sigmoid(r) * n) + (1 - u) * h
 
 
 STEPS = {

@@ -74,7 +74,7 @@ CASES = [
     ("lstm", "layer_cell", {"peephole": True}),
     *[("dreamer", norm, {}) for norm in norms_of(DreamerGRUCell)],
     ("dreamer", "layer", {"learned_carry": True}),
-    ("dreamer", "none", {"use_bias": False}),
+    ("dreamer", "none", {"use_bias": False, "activation_fn": wave}),
 ]
 WAYS = ["plain", "lengths", "reverse", "resets", "left", "holes"]
 
@@ -164,7 +164,9 @@ def test_starting_values():
     assert (params["bias"] == np.repeat([1, 0, 0, 0], 8)).all()
     assert (params["gain_x"] == 1).all()
     assert (params["bias_x"] == 0).all()
-    for block in np.split(params["w_h"], 4, 1):
+    blocks = np.split(params["w_h"], 4, 1)
+    assert np.abs(blocks[0] - blocks[1]).max() > 0.1
+    for block in blocks:
         np.testing.assert_allclose(block @ block.T, np.eye(8), atol=1e-5)
     assert (batch["gain_h"] == np.float32(0.1)).all()
     prepared = jax.jit(weight.prepare)(of_weight).weights["w_x"]

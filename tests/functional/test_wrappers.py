@@ -243,6 +243,13 @@ def test_each_wrapper_draws_by_itself(name):
     assert abs(jnp.mean(act() != 7) - moved) < 0.06
 
 
+def test_the_cells_of_a_stack_draw_apart():
+    cell = zoneout(stack(SimpleCell(H), SimpleCell(H)), 0.0, 0.5)
+    params, carry = problem(cell)
+    new, _ = one_step(cell, params, carry, X[:, 0], key=jax.random.key(5))
+    assert ((new[0] == carry[0]) != (new[1] == carry[1])).any()
+
+
 # Bidirectional pairs
 
 
