@@ -98,6 +98,7 @@ def prepare(args: argparse.Namespace) -> None:
     """
     name, own_name, data_dir = args.name, args.own_name, args.data_dir
     given = args.raw or args.from_tfds
+    # A prepared set is never overwritten.
     place = data.folder_of(name, data_dir)
     if given and not own_name and open_folder(place):
         raise UserError(
@@ -141,6 +142,7 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     """
     from lnrepro.engine import config_file
 
+    # The data dir is $LNREPRO_DATA where the flag is not given.
     flags = [f"--config.data.dir={data_dir}"] if data_dir else []
     if config_file.read(f"{ROOT / config}:paper").data.name == name:
         config += ":paper"
@@ -157,6 +159,7 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
 
 def show_progress(what: str, done: int, total: int) -> None:
     """Show what is being done in one line of the terminal, if stderr is one."""
+    # stdout has the result alone.
     if sys.stderr.isatty():
         print(f"{what}: {done} of {total or '?'}", end="  \r", file=sys.stderr)
 
