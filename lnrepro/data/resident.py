@@ -61,7 +61,9 @@ def helps(columns: Mapping[str, Any]) -> bool:
     # The memory of a CPU is where the data set is already.
     if jax.default_backend() == "cpu" or jax.device_count() > 1:
         return False
-    if not all(isinstance(column, np.ndarray) for column in columns.values()):
-        return False
-    n_bytes = sum(column.nbytes for column in columns.values())
+    n_bytes = 0
+    for column in columns.values():
+        if not isinstance(column, np.ndarray):
+            return False
+        n_bytes += column.nbytes
     return n_bytes <= LARGEST_BYTES

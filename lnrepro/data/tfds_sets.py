@@ -52,14 +52,15 @@ def write(opened: SetFolder, folder: str | os.PathLike) -> None:
     splits = {split: opened.columns(split) for split in opened.splits}
     columns = next(iter(splits.values()))
     features = {name: _feature(column) for name, column in columns.items()}
-    facts = {"fingerprint": opened.fingerprint, "facts": opened.facts}
     version = tfds.core.Version(opened.version)
-    identity = DatasetIdentity(opened.name, version, str(target), module_name=__name__)
+    metadata = tfds.core.MetadataDict(
+        fingerprint=opened.fingerprint, facts=opened.facts
+    )
     info = tfds.core.DatasetInfo(
-        builder=identity,
+        builder=DatasetIdentity(opened.name, version, str(target), __name__),
         features=tfds.features.FeaturesDict(features),
         disable_shuffling=True,
-        metadata=tfds.core.MetadataDict(facts),
+        metadata=metadata,
     )
     # One file for each split.
     largest = max(opened.splits.values())

@@ -58,7 +58,6 @@ def test_the_script_lists_and_prepares(tmp_path, capsys, monkeypatch):
     assert run("numbers") == out
     with refused("was not read", "pass --as OWN_NAME"):
         run("numbers", f"--raw={tmp_path}")
-    assert f"numbers  {fingerprint}" in run("numbers", "--list")
     # Own files.
     raw = write(tmp_path / "raw", small.FILES | {"test.txt": "1 2 3"})
     run("numbers", f"--raw={raw}", "--as=mine")

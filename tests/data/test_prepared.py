@@ -320,7 +320,6 @@ def labelled(**of_test):
             r"label of test has the shape \(3, 1\); exam",
         ),
         ({"label": None}, "the split test has no column 'label', only image, x"),
-        ({"image": np.full((3, 2, 2), 300)}, "image of example 0 .* is 300; .* 255"),
         ({"image": np.zeros((3, 2, 3), int)}, r"of different shapes: .*2, 2.*2, 3"),
         ({"x": np.array([0, 1, np.nan])}, "x of example 2 of test is nan; a number"),
         ({"x": [np.zeros(2), np.ones(0), [np.nan]]}, "x of example 2 of test is nan"),

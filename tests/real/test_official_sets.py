@@ -44,7 +44,6 @@ def iam_ondb(train, valid):
 def sick(train, trial, test):
     first = as_texts(test["a"])[0]
     assert first == "There is no boy playing outdoors and there is no man smiling"
-    assert (train["score"].min(), train["score"].max()) == (1, 5)
 
 
 def mr(sentences):

@@ -192,7 +192,7 @@ def _font():
 def polyline(points: np.ndarray) -> Stroke:
     """Measure a polyline through points [n, 2]."""
     edges = np.diff(points, axis=0)
-    length = np.sqrt(np.sum(edges * edges, axis=1))
+    length = np.linalg.norm(edges, axis=1)
     unit = edges / length[:, None]
     cosine = np.sum(unit[1:] * unit[:-1], axis=1)
     corners = np.flatnonzero(cosine < SHARP_COSINE) + 1

@@ -39,7 +39,7 @@ import numpy as np
 from lnrepro.data import files
 from lnrepro.data.files import load_npy
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import INDICES, Columns, ColumnSpec, Content, Reader
+from lnrepro.data.reader import INDICES, ColumnSpec, Content, Reader
 from lnrepro.data.readers.caption_files import (
     PER_IMAGE,
     SPLITS,
@@ -105,11 +105,21 @@ def content_of(
     known = set(words)
     dev = _frequent(captions["valid"].by_image[:DEV])
     dev_words = [word for word in dev if word not in known]
-    ids = Vocabulary([*words, *dev_words])
+    vocabulary = Vocabulary([*words, *dev_words])
     splits, numbers = {}, []
-    for split, found in captions.items():
-        splits[split] = columns_of(images[split], found, ids)
-        numbers += map(len, found.by_image)
+    for split, (by_image, ids, _) in captions.items():
+        tokens, lengths = [], []
+        for texts in by_image:
+            tokens.append(vocabulary.encode(itertools.chain.from_iterable(texts)))
+            lengths.append(np.array([len(text) for text in texts], np.int32))
+        same_number = len({len(row) for row in lengths}) == 1
+        splits[split] = {
+            "image": images[split],
+            "tokens": tokens,
+            "lengths": np.stack(lengths) if same_number else lengths,
+            "id": ids.astype(np.int64),
+        }
+        numbers += map(len, by_image)
     facts: dict[str, object] = {"words": words, "dev_words": dev_words}
     if set(numbers) != {PER_IMAGE}:
         facts["captions_per_image"] = [min(numbers), max(numbers)]
@@ -126,27 +136,6 @@ def count_not_unit(images: np.ndarray) -> int:
     # In float64, the length of finite float32 numbers is finite.
     lengths = np.sqrt(np.einsum("nd,nd->n", images, images, dtype=np.float64))
     return int((np.abs(lengths - 1) > 0.01).sum())
-
-
-def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
-    """Return the columns of a split.
-
-    Args:
-      images: features [N, D].
-      split: the captions.
-      words: the vocabulary.
-    """
-    tokens, lengths = [], []
-    for captions in split.by_image:
-        tokens.append(words.encode(itertools.chain.from_iterable(captions)))
-        lengths.append(np.array([len(caption) for caption in captions], np.int32))
-    same_number = len({len(row) for row in lengths}) == 1
-    return {
-        "image": images,
-        "tokens": tokens,
-        "lengths": np.stack(lengths) if same_number else lengths,
-        "id": split.ids.astype(np.int64),
-    }
 
 
 def _frequent(captions: ByImage) -> list[str]:

@@ -76,7 +76,8 @@ def read(raw: RawFolder) -> Content:
     splits = {"train": [], "valid": []}
     counts: dict[str, int] = dict.fromkeys(LISTS, 0)
     for form, name in list_of.items():
-        form_id = _name(form) if raw.official else form
+        # An official form is called by the last part of its path.
+        form_id = form.rpartition("/")[2] if raw.official else form
         # Graves trains on both test sets too and reports on testset_v.
         lines = splits["valid" if name == VALID else "train"]
         for number, text in enumerate(texts[form], 1):
@@ -88,11 +89,6 @@ def read(raw: RawFolder) -> Content:
     columns, facts, _ = content_of(splits)
     facts = {**facts, "skipped": [], "lines": counts}
     return Content(columns, facts, {"forms": len(list_of)})
-
-
-def _name(form: str) -> str:
-    """Return the last part of the path of a form."""
-    return form.rpartition("/")[2]
 
 
 def _read_strokes(raw: RawFolder) -> Mapping[str, Strokes]:
@@ -126,7 +122,7 @@ def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
     paths = defaultdict(set)
     for form in forms:
         paths[form].add(form)
-        paths[_name(form)].add(form)
+        paths[form.rpartition("/")[2]].add(form)
     list_of = {}
     for name in LISTS:
         file = f"{name}.txt"
