@@ -120,6 +120,8 @@ def test_own_forms_are_called_by_their_paths_and_need_no_lists(tmp_path):
     wanted = {f"{name}-01": f"by {name}" for name in names}
     assert found["train"] | found["valid"] == wanted
     assert list(found["valid"]) == [f"{names[9]}-01"]
+    write(tmp_path / "one", form("a", ["x"]))
+    assert read_lines(tmp_path / "one") == {"train": {"a-01": "x"}, "valid": {}}
     # A list has paths, or names that no two forms have.
     write(
         tmp_path, form("carol/p1", ["x"]) | form("bob/p1", ["x"]) | form("d/p2", ["x"])
