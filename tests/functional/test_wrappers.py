@@ -128,11 +128,11 @@ def test_rates_of_zero_are_no_noise():
 
 @pytest.mark.parametrize("skip", ["none", "graves", "residual"])
 def test_a_stack_is_its_cells_one_after_the_other(skip):
-    """The first cell has another number of inputs, and the last one of outputs.
+    """The first cell has other numbers of inputs and outputs.
 
     What a cell drops, the skip carries whole.
     """
-    cells = LSTMCell(5, "layer"), GRUCell(5, "none"), SimpleCell(6, "none")
+    cells = SimpleCell(6, "none"), LSTMCell(5, "layer"), GRUCell(5, "none")
     cells = [variational_dropout(cell, 0.5, 0.5) for cell in cells]
     cell = stack(*cells, skip=skip)
     params, noise = init(cell), sample(cell)
