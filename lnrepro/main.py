@@ -113,6 +113,11 @@ def run(argv: list[str]) -> None:
       Stopped: a signal stopped it.
     """
     flags, overrides = parser().parse_known_args(argv[1:])
+    # argparse would take the last. Of a field, the last value counts.
+    names = [word.partition("=")[0] for word in argv[1:]]
+    for name in names:
+        if "." not in name and names.count(name) > 1:
+            raise UserError(f"{name} is given twice")
     for word in overrides:
         if not re.match(r"--?(no)?config\.", word):
             raise UserError(

@@ -251,11 +251,17 @@ def schedules(config: ConfigDict) -> Schedules:
     """Read `config.evals`.
 
     Raises:
-      UserError: a schedule that is none, or `config.best.metric` of an evaluation that
-        does not run during training.
+      UserError: a name or a schedule that is none, or `config.best.metric` of an
+        evaluation that does not run during training.
     """
     every, at_end = {}, []
     for name, schedule in config.evals.items():
+        # Numbers are called EVALUATION/NAME, and those of training train/NAME.
+        if name == "train" or "/" in name:
+            raise UserError(
+                f"config.evals: an evaluation cannot be called {name!r}: train is the "
+                "name of the training metrics, and a name has no /"
+            )
         if schedule == "epoch":
             every[name] = steps_per_epoch(config)
         elif schedule == "end":

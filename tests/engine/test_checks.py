@@ -56,6 +56,8 @@ def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
         ("config.epochs = nan", {"epochs": float("nan")}),
         # JAX counts steps in 32 bits.
         ("config.epochs", {"epochs": 1e12}),
+        ("cannot be called 'train'", {"evals": {"test": "epoch", "train": "end"}}),
+        ("cannot be called 'a/b'", {"evals": {"test": "epoch", "a/b": "end"}}),
         *(("config.evals.test", {"evals.test": v}) for v in ("-1", "0", "2.5", "x")),
         ("'tset', which the experiment lacks; did you mean test?", {"evals.tset": "1"}),
         ("config.best.mode = max: test/error has min", {"best.mode": "max"}),
