@@ -13,6 +13,9 @@ from lnrepro import fields
 from lnrepro.engine import experiment
 from lnrepro.errors import UserError
 
+# `config.kernels` of a run there, and now: it goes on without kernels.
+WITHOUT_KERNELS = ("off", "auto")
+
 
 def resolved(config: ConfigDict) -> ConfigDict:
     """Return the config that is trained: as its config.json has it, with all sizes.
@@ -109,6 +112,8 @@ def check_same(
             if may_change(config) if callable(may_change) else may_change:
                 free.add(f"config.{name}")
     for field, a, b in differences({name: recorded.get(name) for name in now}, now):
+        if field == "config.kernels" and (a, b) == WITHOUT_KERNELS:
+            continue
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end
         if not is_end and field not in free:

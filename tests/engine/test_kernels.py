@@ -1,12 +1,13 @@
 """`config.kernels`: recurrences as one kernel, on the devices that have one."""
 
+import json
 import types
 
 import jax
 
 from lnrepro import functional
 from lnrepro.config import FIELDS
-from lnrepro.engine import distribute, kernels, provenance
+from lnrepro.engine import distribute, kernels, provenance, run, run_config
 from lnrepro.functional.fast import tuning
 from lnrepro.functional.fast.kernels import Way
 from tests.engine import toy
@@ -28,6 +29,21 @@ def test_a_kernel_of_a_tpu_is_for_one_device_of_a_program(monkeypatch):
         distribute.check_kernels(choice, placement)
     monkeypatch.setattr(jax, "devices", lambda: [tpu])
     distribute.check_kernels("on", "jit")
+
+
+def test_a_run_without_kernels_goes_on_without_them(tmp_path):
+    """Also where the config now says "auto"."""
+    config = toy.get_config()
+    own = {"config": run_config.as_json(config)}
+    for there in ("off", "auto"):
+        about = {"config": own["config"] | {"kernels": there}}
+        (tmp_path / "config.json").write_text(json.dumps(about))
+        assert run.Run(config, tmp_path).config.kernels == there
+        run_config.check_same("it", about, own, "")
+    config.kernels = "off"
+    with refused("config.kernels: 'auto' there, 'off' now"):
+        own = {"config": run_config.as_json(config)}
+        run_config.check_same("it", about, own, "no remedy")
 
 
 CELL = functional.SimpleCell(2, "none")
