@@ -166,6 +166,7 @@ def first_carry(
     """
     dtype = module.param_dtype if module.dtype is None else module.dtype
     x = jnp.zeros((*batch, features_in), dtype)
+    # A carry of bfloat16 would forget.
     return tree_at_least_f32(cell.initial_carry(params, x))
 
 
@@ -260,6 +261,7 @@ def run_sequence(
     """
 
     def option(name, given):
+        # What the call says comes before the attribute.
         return getattr(module, name) if given is None else given
 
     cell, params, x, key = prepared

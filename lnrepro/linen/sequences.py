@@ -91,6 +91,7 @@ class SequenceModule(nn.Module):
           ValueError: a shape that does not fit; parameters of another cell; an option
             given twice or not at all.
         """
+        # Flax's Bidirectional passes a key, but our carries are not drawn.
         del init_key
         if misplaced:
             raise no_cell(type(self).__name__)
