@@ -93,13 +93,11 @@ def test_three_ways_to_run_a_cell(package, kind, arguments):
         same(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("package", "cell"), covering(PACKAGES, OTHER_CELLS, strength=1)
-)
+@each_package
+@pytest.mark.parametrize("cell", OTHER_CELLS.values(), ids=OTHER_CELLS)
 def test_any_functional_cell_is_a_module(package, cell):
     """Sequences, gradients and steps."""
-    cell = OTHER_CELLS[cell]
-    layer = PACKAGES[package].rnn(cell)
+    layer = package.rnn(cell)
     given = {"seq_lengths": LENGTHS, "resets": RESETS, "memory": MEMORY}
 
     def theirs(params):
