@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.readers import handwriting
 from lnrepro.data.readers import iam_ondb as iam
 from lnrepro.data.readers.iam_ondb import IAM_ONDB
 from lnrepro.data.text import as_texts
@@ -75,15 +74,6 @@ def read_lines(folder, is_official=False):
 )
 def test_the_corrected_lines_are_taken(content, count, lines):
     assert iam.transcription(content.encode("utf-8-sig"), "f", count) == lines
-
-
-def test_57_symbols_and_what_is_none_of_them():
-    assert len(handwriting.SYMBOLS) == len(set(handwriting.SYMBOLS)) == 57
-    tokens = handwriting.encode("It's 7, \N{SNOWMAN}.")
-    assert "".join(handwriting.SYMBOLS[t] if t else "?" for t in tokens) == "It's ?, ?."
-
-
-# -- sets
 
 
 def test_official_lists_give_the_splits(tmp_path):

@@ -323,7 +323,6 @@ def labelled(**of_test):
         ({"image": np.zeros((3, 2, 3), int)}, r"of different shapes: .*2, 2.*2, 3"),
         ({"x": np.array([0, 1, np.nan])}, "x of example 2 of test is nan; a number"),
         ({"x": [np.zeros(2), np.ones(0), [np.nan]]}, "x of example 2 of test is nan"),
-        ({"z": np.zeros(3)}, "the split train has no column 'z', only image, label"),
     ],
 )
 def test_every_column_is_in_its_range_in_all_splits(tmp_path, of_test, message):
