@@ -1,7 +1,7 @@
 """Packages that training can do without.
 
-Needed are jax, flax, optax, orbax-checkpoint, ml_collections, absl-py, rich and numpy,
-and a data set that is prepared.
+Needed are jax, flax, optax, orbax-checkpoint, ml_collections, absl-py and numpy, and a
+data set that is prepared.
 """
 
 import functools
