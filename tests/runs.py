@@ -1,6 +1,5 @@
 """Runs of `python -m lnrepro.main` as a user starts them, in a process of their own."""
 
-import json
 import os
 import pathlib
 import subprocess
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import config_file
-from lnrepro.engine.train import train
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMOKE = "--config=configs/mnist.py:smoke"
@@ -70,30 +68,17 @@ def smoke_run(name: str, home: pathlib.Path, **changes: Any) -> pathlib.Path:
 
     Its data is prepared in home/data. Nothing is evaluated unless `changes` say so.
     """
-    # In a process of its own, with the caches of this one: on the four devices of this
-    # one, the collectives of skip-thoughts may wait for each other with jax 0.10, until
-    # XLA aborts the process.
-    flags = environment(home)["XLA_FLAGS"]
-    command = (
-        "import sys; from tests.runs import train_smoke; train_smoke(*sys.argv[1:])"
-    )
-    subprocess.run(
-        [sys.executable, "-c", command, name, str(home), json.dumps(changes)],
-        cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": flags},
-        check=True,
-    )
+    # In a process of its own: on the four devices of this one, the collectives of
+    # skip-thoughts may wait for each other with jax 0.10, until XLA aborts the process.
+    file = f"configs/{name}.py:smoke"
+    fields = {"steps": 3, "curves": (), "best.metric": None}
+    for evaluation in config_file.read(f"{ROOT}/{file}").evals:
+        fields[f"evals.{evaluation}"] = "never"
+    fields |= changes
+    flags = [f"--config.{field}={value}" for field, value in fields.items()]
+    code, _, error = run(home, f"--config={file}", f"--workdir={home}/run", *flags)
+    assert code == 0, error
     return home / "run"
-
-
-def train_smoke(name: str, home: str, changes: str) -> None:
-    """Train the run of `smoke_run`; `changes` are in JSON."""
-    config = config_file.read(f"{ROOT}/configs/{name}.py:smoke")
-    config.data.dir = f"{home}/data"
-    config.steps, config.curves, config.best.metric = 3, (), None
-    config.evals = dict.fromkeys(config.evals, "never")
-    config.update_from_flattened_dict(json.loads(changes))
-    train(config, pathlib.Path(home) / "run")
 
 
 def once(

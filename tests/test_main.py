@@ -3,14 +3,12 @@
 import json
 import os
 import pathlib
-import pty
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from absl import logging
 
 from lnrepro import main, optional
 from lnrepro.engine.metrics import read
-from tests.hardening.processes import ended, start_two
+from tests.hardening.processes import ended, lines, start_two, wait_for
 from tests.runs import ROOT, SMOKE, environment, newest_state, run, start
 
 
@@ -67,12 +65,9 @@ def test_four_devices_agree_with_one(home, mnist_run, flags):
 
 
 @pytest.mark.slow
-def test_two_processes_agree_with_one_and_write_once(home):
-    one, two = home / "draw", home / "draw-two"
-    flag = "--config=configs/draw.py:smoke"
-    code, _, err = run(home, flag, f"--workdir={one}")
-    assert code == 0, err
-    both = ended(*start_two(home, two, flag, "--cpu_devices=2"))
+def test_two_processes_agree_with_one_and_write_once(home, mnist_run):
+    one, two = mnist_run, home / "two"
+    both = ended(*start_two(home, two, SMOKE, "--cpu_devices=2"))
     assert [code for code, _, _ in both] == [0, 0], both
     assert_close(one, two, 1e-5)
     steps = [[r["step"] for r in read(path / "metrics.jsonl")] for path in (one, two)]
@@ -87,19 +82,17 @@ def test_a_run_goes_on_with_other_devices(home):
     code, _, err = run(home, *flags, f"--workdir={whole}")
     assert code == 0, err
     for devices in (4, 2):
+        before = len(lines(moved))
         process = start(home, *flags, f"--workdir={moved}", f"--cpu_devices={devices}")
-        for line in process.stdout:
-            if line.startswith("step "):
-                break
+        wait_for(process, lambda before=before: len(lines(moved)) > before + 1)
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=120)
-        assert process.returncode == 143, err
+        ((code, _, err),) = ended(process)
+        assert code == 143, err
     code, out, err = run(home, *flags, f"--workdir={moved}", "--cpu_devices=1")
     assert code == 0, err
     assert "resuming at step" in out
-    assert_close(
-        whole, moved, 1e-3
-    )  # 1,320 steps on, rounding has grown; after 4,400 it may be 1.1e-3
+    # Rounding has grown.
+    assert_close(whole, moved, 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -107,22 +100,15 @@ def test_a_run_goes_on_with_other_devices(home):
     [
         ("did you mean 'seed'?", "--config.sed=1"),
         ("'optimizer.learning_rate'?", "--config.learning_rate=1"),
-        ("no field 'evals'", "--config.evals=None"),
         ("config.batch_size=1e3", "--config.batch_size=1e3"),
         ("learning_rate=fast", "--config.optimizer.learning_rate=fast"),
-        ("model.hidden", "--config.model.hidden=(4,"),
         ("model.hidden", "--config.model.hidden=(0,)"),
-        ("config.seed =", "--config.seed=-1"),
         ("experiments.mnst", "--config.experiment=experiments.mnst"),
         ("valid/error?", "--config.best.metric=valid/eror"),
-        ("config.norm = 'group'", "--config.norm=group"),
         ("config.kernels", "--config.kernels=on"),
         ("there are no kernels for cpu", "--autotune"),
         ("config.batch_size", "--config.batch_size=2000"),
-        # The tests have four devices.
-        ("take 64", "--config.batch_size=63"),
         ("'digits'?", "--config.data.name=digts"),
-        ("but digits has 64; None takes", "--config.data.features=63"),
         ("gs://bucket/sets", "--config.data.dir=gs://bucket/sets"),
         ("gs://bucket/run", "--workdir=gs://bucket/run"),
         ("'--wrkdir=x'", "--wrkdir=x"),
@@ -198,34 +184,18 @@ def test_a_run_outlives_its_output(home, tmp_path, end):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ignored", [False, True])
-def test_a_closed_terminal_saves_and_stops_unless_it_is_ignored(
-    home, tmp_path, ignored
-):
-    ours, theirs = pty.openpty()
-    flags = [SMOKE, "--config.epochs=20", f"--workdir={tmp_path}/run"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lnrepro.main", *flags],
-        cwd=ROOT,
-        env=environment(home),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        # As nohup does.
-        preexec_fn=lambda: ignored and signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )
-    os.close(theirs)
-    shown = b""
-    while b"training " not in shown:
-        shown += os.read(ours, 100)
-    os.close(ours)
+def test_sighup_saves_and_stops_unless_it_is_ignored(home, tmp_path, ignored):
+    # As nohup does, for the processes that are started.
+    action = signal.SIG_IGN if ignored else signal.SIG_DFL
+    old = signal.signal(signal.SIGHUP, action)
+    process = start(home, SMOKE, "--config.epochs=20", f"--workdir={tmp_path}")
+    signal.signal(signal.SIGHUP, old)
     # In the training loop.
-    while not (tmp_path / "run/metrics.jsonl").read_text():
-        time.sleep(0.01)
+    wait_for(process, lambda: lines(tmp_path))
     process.send_signal(signal.SIGHUP)
-    expected = 0 if ignored else 128 + signal.SIGHUP
-    assert process.wait(timeout=200) == expected
-    assert (tmp_path / "run/results.json").exists() == ignored
+    ((code, _, _),) = ended(process)
+    assert code == (0 if ignored else 128 + signal.SIGHUP)
+    assert (tmp_path / "results.json").exists() == ignored
 
 
 @pytest.mark.slow
@@ -237,7 +207,7 @@ def test_a_folder_that_is_not_utf_8_is_refused(home, tmp_path):
     assert (process.returncode, out) == (2, "")
     assert "the state of step 0 cannot be saved there" in err
     assert err.count("\n") == 1
-    assert os.listdir(folder) == [b"lock"]
+    assert b"config.json" not in os.listdir(folder)
 
 
 def test_a_populated_folder_is_no_run_directory(command, tmp_path):
@@ -249,21 +219,11 @@ def test_a_populated_folder_is_no_run_directory(command, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="/proc is read")
-@pytest.mark.parametrize("moment", ["imports", "compiles"])
-def test_ctrl_c_before_training_ends_at_once(home, tmp_path, moment):
-    workdir = tmp_path / "run"
-    flags = [SMOKE, f"--workdir={workdir}", "--config.epochs=999"]
+def test_ctrl_c_while_it_compiles_ends_at_once(home, tmp_path):
+    flags = [SMOKE, f"--workdir={tmp_path}", "--config.epochs=999"]
     # A run that ends at once may leave half a program in its cache.
     process = start(home, *flags, XDG_CACHE_HOME=str(home))
-    maps = pathlib.Path(f"/proc/{process.pid}/maps")
-    signs = {
-        "imports": lambda: "jaxlib" in maps.read_text(),
-        "compiles": (workdir / "config.json").exists,
-    }
-    while not signs[moment]():
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait_for(process, (tmp_path / "config.json").exists)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     # The system ends the process, or the training loop has taken over and saves.

@@ -102,13 +102,6 @@ def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(
     assert_same_bits(after.state, state(2.0))
 
 
-def test_a_better_state_replaces_the_best_of_later_steps(store, tmp_path):
-    save(store, "best", 500, value=1.0)
-    save(store, "best", 400, value=2.0)
-    assert saved(tmp_path, "best") == [400]
-    assert_same_bits(store.restore("best", state()).state, state(2.0))
-
-
 def test_looking_at_a_run_in_progress_changes_nothing(store, capsys):
     save(store, "last", 1, 2)
     # As while it is being written.

@@ -79,11 +79,19 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, toy_run, si
 def test_an_evaluation_that_ends_early_is_done_on_resume(
     killed, monkeypatch, toy_run, error
 ):
+    closed = []
+
     def evaluate(real, vars, name):
-        if error is Stopped:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(60)
-        raise MemoryError("no room for the scores")
+        try:
+            if error is Stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(60)
+            raise MemoryError("no room for the scores")
+        finally:
+            if error is Stopped:
+                # A second signal does not interrupt what ends the evaluation.
+                os.kill(os.getpid(), signal.SIGTERM)
+            closed.append(name)
 
     for _ in range(2):
         with monkeypatch.context() as m:
@@ -92,6 +100,7 @@ def test_an_evaluation_that_ends_early_is_done_on_resume(
                 train.train(config(), killed)
         last = toy.final_state(killed)
         assert (last.step, last.notes["due"]) == (10, ["test"])
+    assert closed == ["test", "test"]
     train.train(config(), killed)
     assert_same_run(toy_run, killed)
 

@@ -61,7 +61,10 @@ def test_the_best_checkpoint_is_the_one_with_the_best_metric(tmp_path, monkeypat
 
 
 def test_artifacts_and_summary(tmp_path, capsys):
-    final = train.train(config(steps=4, curves=CURVES), tmp_path)
+    # The last call takes one step.
+    short = config(steps=3, steps_per_call=2, curves=CURVES)
+    final = train.train(short, tmp_path)
+    assert final_state(tmp_path).step == records(tmp_path)[-1]["step"] == 3
     names = {p.name for p in (tmp_path / "artifacts").iterdir()}
     assert names == {"curves.png", "square.png", "note.txt"}
     assert (final["picture/sum"], final["train/half"]) == (1.5, 0.5)
@@ -117,12 +120,12 @@ def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(
     assert final_state(tmp_path).step == 5
 
 
-def measuring(monkeypatch, value, name):
+def measuring(monkeypatch, value, where):
     """Let an evaluation of the toy measure a number beside its own ones."""
 
-    def evaluate(real, vars, split):
-        found = real(vars, split)
-        if split != name:
+    def evaluate(real, vars, name):
+        found = real(vars, name)
+        if name != where:
             return found
         return found._replace(scalars={**found.scalars, "nll": value})
 

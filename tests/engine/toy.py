@@ -105,7 +105,7 @@ def config(**changes) -> ConfigDict:
     return made
 
 
-def change(monkeypatch, **functions: Callable) -> None:
+def change(monkeypatch, evaluate: Callable | None = None, **functions) -> None:
     """Replace functions of the experiment. Each takes the real one first.
 
     `evaluate` takes (the real one, vars, name), and replaces all evaluations.
@@ -114,23 +114,16 @@ def change(monkeypatch, **functions: Callable) -> None:
 
     def changed(made):
         exp = real(made)
-        new: dict = {"evals": exp.evals}
-        if "evaluate" in functions:
-            new["evals"] = {
-                name: own._replace(
-                    run=partial(_evaluate, functions["evaluate"], own.run, name)
-                )
-                for name, own in exp.evals.items()
-            }
-        for name in functions.keys() - {"evaluate"}:
-            new[name] = partial(functions[name], getattr(exp, name))
-        return exp._replace(**new)
+        new = {name: partial(f, getattr(exp, name)) for name, f in functions.items()}
+        evals = {}
+        for name, own in exp.evals.items():
+            run = own.run
+            if evaluate:
+                run = partial(evaluate, lambda vars, _, run=run: run(vars), name=name)
+            evals[name] = own._replace(run=run)
+        return exp._replace(evals=evals, **new)
 
     monkeypatch.setattr(sys.modules[__name__], "make", changed)
-
-
-def _evaluate(function, run, name, vars):
-    return function(lambda vars, name: run(vars), vars, name)
 
 
 def act_before(monkeypatch, at: int, act: Callable[[], object]) -> None:
