@@ -45,6 +45,7 @@ CACHE_BYTES = 4 * 2**30
 
 def parser() -> Parser:
     """Return the parser of all flags but those of fields."""
+    # Flags of fields, such as --config.seed, are left over and no beginnings of others.
     found = Parser(
         usage="python -m lnrepro.main --config=FILE[:VARIANT] [--config.FIELD=VALUE "
         "...] [flags]",
@@ -112,6 +113,7 @@ def run(argv: list[str]) -> None:
       RunError: the run failed.
       Stopped: a signal stopped it.
     """
+    # What the parser does not know are flags of fields, or mistakes.
     flags, overrides = parser().parse_known_args(argv[1:])
     # argparse would take the last. Of a field, the last value counts.
     names = [word.partition("=")[0] for word in argv[1:]]
@@ -143,6 +145,7 @@ def run(argv: list[str]) -> None:
                 "--cpu_devices: JAX is in use in this process already; start the "
                 "trainer in a process of its own"
             ) from None
+    # On a TPU slice and under SLURM, JAX finds the coordinator itself.
     is_one_of_several = flags.distributed or flags.coordinator
     if is_one_of_several:
         peers.initialize(
@@ -152,6 +155,7 @@ def run(argv: list[str]) -> None:
     from lnrepro.engine import evaluate, expected, kernels, provenance, train, workdir
     from lnrepro.engine.run_config import as_json
 
+    # Processes that differ would compute different numbers, or wait for each other.
     if is_one_of_several:
         peers.agree(
             "command",
@@ -256,6 +260,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.path.insert(0, os.getcwd())
 
     def run_here():
+        # An orderly end would wait for a process that is gone.
         try:
             run(sys.argv if argv is None else argv)
         except Exception as e:
