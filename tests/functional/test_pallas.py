@@ -255,4 +255,4 @@ def test_a_choice_goes_to_the_scan():
 @pytest.mark.parametrize("kind", sorted(pallas_programs.TOPOLOGIES))
 def test_kernels_compile(kind):
     """Forward and backward, at sizes that fill the tiles of a TPU and that do not."""
-    assert compilers.answer("pallas_programs", kind) == []
+    assert len(compilers.answer("pallas_programs", kind)) >= 2
