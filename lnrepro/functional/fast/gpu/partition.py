@@ -1,6 +1,5 @@
 """A function of rows of a batch, run by each device of a mesh for its own rows."""
 
-import functools
 from collections.abc import Callable, Sequence
 
 import jax
@@ -38,7 +37,6 @@ def over_rows(
     """
     digest = np.frombuffer(bytes.fromhex(kept.digest(name)), np.int32)
     axes = [None, *axes]
-    first = next(i for i, axis in enumerate(axes) if axis is not None)
 
     # JAX's cache of programs knows no function that is called here. The digest, which
     # nothing reads, tells two of them apart.
@@ -46,20 +44,16 @@ def over_rows(
     def run(digest, *arguments):
         return function(*arguments)
 
-    def placed(mesh, names, axis):
-        return NamedSharding(mesh, P() if axis is None else P(*[None] * axis, names))
-
-    def names_of(a, axis):
-        return (*a.sharding.spec, *[None] * (axis + 1))[axis]
-
     def partition(mesh, arguments, results):
-        put = functools.partial(placed, mesh, names_of(results[0], result_axes[0]))
-        places = tuple(map(put, result_axes)), tuple(map(put, axes))
-        return mesh, lambda _, *arguments: function(*arguments), *places
+        axis = result_axes[0]
+        of_rows = (*results[0].sharding.spec, *[None] * (axis + 1))[axis]
 
-    def infer(mesh, arguments, results):
-        put = functools.partial(placed, mesh, names_of(arguments[first], axes[first]))
-        return tuple(map(put, result_axes))
+        def placed(axis):
+            spec = P() if axis is None else P(*[None] * axis, of_rows)
+            return NamedSharding(mesh, spec)
+
+        places = tuple(map(placed, result_axes)), tuple(map(placed, axes))
+        return mesh, lambda _, *arguments: function(*arguments), *places
 
     others = []
 
@@ -75,5 +69,5 @@ def over_rows(
     operands = tuple(map(factors, (digest, *arguments), axes))
     mapped = tuple(map(factors, results, result_axes))
     rule = SdyShardingRule(operands, mapped, need_replication_factors=tuple(others))
-    run.def_partition(partition, infer_sharding_from_operands=infer, sharding_rule=rule)
+    run.def_partition(partition, sharding_rule=rule)
     return run(digest, *arguments)
