@@ -21,7 +21,6 @@ from tests.functional.programs import drawn, same, shapes_of
 D, H = 4, 4
 X = np.random.default_rng(0).standard_normal((2, 3, D))
 CELLS = {
-    "lstm": functools.partial(LSTMCell, H),
     "gru": functools.partial(GRUCell, H, "batch"),
     "blocks": functools.partial(
         DreamerBlockGRUCell, H, hidden_features=3, input_sizes=(D,), blocks=2

@@ -30,7 +30,7 @@ RESETS = np.array([[0, 0, 1, 0, 0, 1]] * B, bool)
 # carry, memory, batch norm and several layers.
 @pytest.mark.parametrize(
     ("name", "reverse"),
-    [("lstm", False), ("attention", True), ("lstm_batch", True), ("stack", False)],
+    [("attention", True), ("lstm_batch", True), ("stack", False)],
 )
 def test_each_episode_gets_what_it_gets_alone(name, reverse):
     """All but the first that is taken start from the initial carry of the cell.

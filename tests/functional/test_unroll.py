@@ -305,7 +305,7 @@ DERIVED = {
 }
 IN_CHUNKS = ScanOptions(save="carries", chunk=2, platform="gpu")
 # test_cells.py holds the cells of the paper to other derivatives.
-QUICK = [("lstm", IN_CHUNKS), ("attention", None), ("noisy_stack", IN_CHUNKS)]
+QUICK = [("attention", None), ("noisy_stack", IN_CHUNKS)]
 OTHERS = [
     pytest.param(name, options, marks=pytest.mark.slow)
     for name in DERIVED
