@@ -129,19 +129,16 @@ def test_population_statistics_are_the_mean_of_those_of_batches(x64):
     # Both batches have 6 words. Only the first one has a 7th, and none has more.
     np.testing.assert_allclose(means[:6], (a[:6] + b[:6]) / 2, atol=1e-7)
     np.testing.assert_allclose(means[6:], np.repeat(a[6:7], 3, 0), atol=1e-7)
-
-
-def test_statistics_are_a_mean_and_then_a_running_average(x64):
-    moved = {"read_mean": population.fresh_map(2)}
-    wanted = 0.0
-    for k in range(1, 9):
-        seen = {"read_mean": (np.full(2, 3.0 * k), np.full(2, float(k)))}
-        moved = population.update_population(moved, seen, 0.75)
-        rate = min((k - 1) / k, 0.75)
-        wanted = rate * wanted + (1 - rate) * k
-    mean, var = moved["read_mean"]["sites"]
-    np.testing.assert_allclose(mean, 3 * wanted, rtol=1e-6)
-    np.testing.assert_allclose(var, wanted, rtol=1e-6)
+    # With 0.25, the old ones count no more than a quarter.
+    moved = update(twice, seen[0], 0.25)
+    means, _ = moved["passage"]["sites"]["h"]
+    np.testing.assert_allclose(means[:6], (a[:6] * 7 + b[:6]) / 8, atol=1e-7)
+    for old, new, of_batch in zip(
+        *(one["read_mean"]["sites"] for one in (twice, moved)),
+        seen[0]["read_mean"],
+        strict=True,
+    ):
+        np.testing.assert_allclose(new, 0.25 * old + 0.75 * of_batch, atol=1e-7)
 
 
 def test_masked_softmax_is_softmax_of_what_is_there():

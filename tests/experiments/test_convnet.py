@@ -3,71 +3,56 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from configs import convnet as configs
 from experiments.convnet import evaluate, pictures
-from experiments.convnet.fields import FIELDS
 from experiments.convnet.model import ConvNet
 from lnrepro import theory
+from tests.experiments.small import config_of
+
+IMAGES = jnp.float32(np.random.default_rng(0).uniform(size=(6, 8, 8)))
+INVARIANT = {
+    "none": set(),
+    "batch": {
+        "weight matrix re-scaling",
+        "weight vector re-scaling",
+        "dataset re-scaling",
+    },
+    # Layer norm over positions loses re-centring.
+    "layer": {
+        "weight matrix re-scaling",
+        "dataset re-scaling",
+        "single training case re-scaling",
+    },
+}
 
 
-def config(**changes):
-    c = configs.get_config("smoke")
-    c.update_from_flattened_dict(changes)
-    return c
+@pytest.mark.parametrize("norm", INVARIANT)
+def test_logits_keep_what_the_norm_promises(norm):
+    """Table 1 for the first kernel."""
+    exact = {"layer_norm.eps": 0.0, "batch_norm.eps": 0.0}
+    net = ConvNet(config_of("convnet", norm=norm, **exact))
+    vars = jax.jit(net.init, static_argnums=2)(jax.random.key(0), IMAGES, False)
+    first = vars["params"]["Conv_0"]
 
-
-def images(seed=0, cases=6):
-    return jnp.asarray(
-        np.random.default_rng(seed).uniform(size=(cases, 8, 8)), jnp.float32
-    )
-
-
-def test_logits_keep_what_the_norm_promises():
-    """Table 1 for the first kernel. Layer norm over positions loses re-centring."""
-    for norm in FIELDS["norm"].allowed:
-        c = config(**{"norm": norm, "layer_norm.eps": 0.0, "batch_norm.eps": 0.0})
-        net = ConvNet(c)
-        init = jax.jit(net.init, static_argnums=2)
-        vars = init(jax.random.key(0), images(), False)
-
-        @jax.jit
-        def logits(kernel, x, vars=vars, net=net):
-            params = {
-                **vars["params"],
-                "Conv_0": {**vars["params"]["Conv_0"], "kernel": kernel},
-            }
-            return net.apply(
-                {**vars, "params": params}, x, True, mutable=["batch_stats"]
-            )[0]
-
-        row = theory.measure_row(
-            logits, vars["params"]["Conv_0"]["kernel"], images(), key=jax.random.key(1)
+    @jax.jit
+    def logits(kernel, x):
+        params = {**vars["params"], "Conv_0": first | {"kernel": kernel}}
+        found, _ = net.apply(
+            {**vars, "params": params}, x, True, mutable=["batch_stats"]
         )
-        invariant = {column for column, value in row.items() if value < 1e-4}
-        assert (
-            invariant
-            == {
-                "none": set(),
-                "batch": {
-                    "weight matrix re-scaling",
-                    "weight vector re-scaling",
-                    "dataset re-scaling",
-                },
-                "layer": {
-                    "weight matrix re-scaling",
-                    "dataset re-scaling",
-                    "single training case re-scaling",
-                },
-            }[norm]
-        )
+        return found
+
+    row = theory.measure_row(logits, first["kernel"], IMAGES, key=jax.random.key(1))
+    invariant = {column for column, value in row.items() if value < 1e-4}
+    assert invariant == INVARIANT[norm]
 
 
 def test_border_is_the_blank_margin_of_mnist():
     near = evaluate.border(28, 28)
     assert near.sum() == 28 * 28 - 20 * 20
     assert not near[4:24, 4:24].any()
-    assert evaluate.border(8, 8).sum() == 64 - 36
+    assert [evaluate.border(n, n).sum() for n in (1, 2, 8)] == [1, 4, 64 - 36]
 
 
 def test_statistics_of_units_are_those_of_the_images():
@@ -79,13 +64,12 @@ def test_statistics_of_units_are_those_of_the_images():
     moments = evaluate.batch_moments(padded, 2 * padded + 1, mask)
     layers = [evaluate.unit_statistics(np.asarray(moments, float), "layer")]
     values, near = evaluate.border_metrics(layers), evaluate.border(8, 8)
-    seen = inputs[:40]
-    std, active = seen.std(0), (2 * seen + 1 > 0).mean(0)
+    std, active = inputs[:40].std(0), (2 * inputs[:40] + 1 > 0).mean(0)
     for name, wanted in {
         "std border": std[near],
         "std rest": std[~near],
         "normalised std rest": 2 * std[~near],
         "on border": active[near],
     }.items():
-        np.testing.assert_allclose(values[f"conv1 {name}"], wanted.mean(), rtol=1e-4)
+        assert values[f"conv1 {name}"] == pytest.approx(wanted.mean(), rel=1e-4)
     assert pictures.statistics(layers, "title").shape[-1] == 3

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import distribute, experiment, train, train_step
+from lnrepro.engine import distribute, experiment, train
 from lnrepro.functional.fast import kernels, measure, tuning
 from lnrepro.functional.fast.platform import tracing_for
-from tests.experiments.test_every_setting import config_of
+from tests.experiments.test_every_setting import first_batches, smoke
 from tests.functional import made_up_gpu
 
 # What each runs as, besides kernels.
@@ -24,13 +24,9 @@ SCANS = {
 
 def two_steps(name, choice):
     """The losses of two steps, the gradient of the first, and what loops run as."""
-    exp = experiment.load(config_of(name, kernels=choice))
+    exp = experiment.load(smoke(name, kernels=choice))
     vars = exp.init(jax.random.key(0))
-    batches = exp.batches(0)
-    first, second = (
-        jax.tree.map(lambda a: a[0], train_step.take(batches, 1)) for _ in range(2)
-    )
-    train_step.close(batches)
+    first, second = first_batches(exp, 2)
 
     def loss(params, batch):
         return exp.loss(vars | {"params": params}, batch, jax.random.key(1))[0]
@@ -65,7 +61,7 @@ def test_an_experiment_trains_with_kernels(name, monkeypatch):
 
 def test_autotune_sees_the_steps_and_the_evaluations(monkeypatch, tmp_path):
     """And makes no run directory. The GPU is made up, and nothing is measured."""
-    config = config_of("sequential_mnist")
+    config = smoke("sequential_mnist")
     noted = []
     made_up_gpu.pretend(monkeypatch, tmp_path / "none")
     monkeypatch.setattr(distribute, "make", lambda *a: distribute._pmap())

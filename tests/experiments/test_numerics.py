@@ -6,22 +6,15 @@ sequences are empty. A NaN in an input must reach the loss, because the trainer 
 the loss.
 """
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro import functional
-from lnrepro.engine import config_file, experiment, train
-from lnrepro.engine.run import Run
-from lnrepro.errors import RunError
+from lnrepro.engine import experiment
 from lnrepro.functional import norms
-from tests.engine.toy import final_state
+from tests.experiments.small import config_of
 from tests.precisions import precisions
-from tests.refused import refused
-from tests.runs import ROOT
 
 HIGHEST = jax.lax.Precision.HIGHEST
 SCALES = (1e-6, 1e-3, 1.0, 1e3, 1e6)
@@ -44,21 +37,16 @@ QUICK = ("mnist", "order_embeddings")
 SLOW = [name for name in INPUTS if name not in QUICK]
 
 
-def norms_of(name):
-    return experiment.fields(f"experiments.{name}")["norm"].allowed
-
-
 def opened(name, norm):
-    """The config, the experiment and its first batch, with inputs as real numbers."""
-    flags = (f"--config.norm={norm}", f"--config.batch_size={ROWS}")
-    config = config_file.read(f"{ROOT}/configs/{name}.py:smoke", flags)
+    """The experiment and its first batch, with inputs as real numbers."""
+    config = config_of(name, norm=norm, batch_size=ROWS)
     exp = experiment.load(experiment.with_sizes(config))
     batch = dict(next(iter(exp.batches(0))))
     for entry in batch.keys() & set(INPUTS[name]):
         batch[entry] = np.asarray(batch[entry], np.float32)
     for entry in lengths_of(batch):
         batch[entry] = np.minimum(batch[entry], LONGEST)
-    return config, exp, batch
+    return exp, batch
 
 
 def lengths_of(batch):
@@ -91,13 +79,13 @@ def extremes(x):
 
 def stresses(inputs, params, batch):
     """Yield (params, batch), all of one shape."""
-    sources = {name: batch if name in batch else params for name in inputs}
-    values = [extremes(sources[name][name]) for name in inputs]
+    # A name may be one of both.
+    values = [extremes((params | batch)[name]) for name in inputs]
     for changed in zip(*values, strict=True):
-        new = dict(zip(inputs, changed, strict=True))
-        of_batch = {name: new[name] for name in inputs if name in batch}
-        of_params = {name: new[name] for name in new.keys() - of_batch.keys()}
-        yield params | of_params, batch | of_batch
+        new_params, new_batch = dict(params), dict(batch)
+        for name, value in zip(inputs, changed, strict=True):
+            (new_batch if name in batch else new_params)[name] = value
+        yield new_params, new_batch
     # Every other entry but the lengths becomes zero: one word, one class.
     lengths = lengths_of(batch)
     words = {k: v for k, v in batch.items() if k not in (*inputs, *lengths)}
@@ -120,7 +108,7 @@ def poisons(inputs, params, batch):
 
 
 def assert_sound(name, norm, dtype):
-    _, exp, batch = opened(name, norm)
+    exp, batch = opened(name, norm)
     collections = dict(jax.jit(exp.init)(jax.random.key(0, impl="rbg")))
     params, batch = as_floats((collections.pop("params"), batch), dtype)
     key = jax.random.key(1, impl="rbg")
@@ -149,7 +137,8 @@ def test_finite_at_the_start(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
 def test_finite_at_the_start_under_the_last_norm(name):
-    assert_sound(name, norms_of(name)[-1], jnp.float32)
+    allowed = experiment.fields(f"experiments.{name}")["norm"].allowed
+    assert_sound(name, allowed[-1], jnp.float32)
 
 
 @pytest.mark.slow
@@ -162,7 +151,7 @@ def test_finite_at_the_start_in_bfloat16(name):
 @pytest.mark.parametrize("name", INPUTS)
 def test_products_of_the_gradient_have_the_precision_of_the_loss(name):
     """Also where JAX traces the gradient outside of the loss's context."""
-    _, exp, batch = opened(name, "layer")
+    exp, batch = opened(name, "layer")
     key = jax.random.key(1)
     start = jax.eval_shape(exp.init, key)
 
@@ -187,64 +176,13 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_norms(norm, dtype):
-    step = jax.jit(jax.value_and_grad(lambda x: (NORMS[norm](x) ** 2).sum()))
+def test_norms(dtype):
+    @jax.jit
+    @jax.jacrev
+    def sums(x):
+        return {name: (norm(x) ** 2).sum() for name, norm in NORMS.items()}
+
     drawn = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
     for x in extremes(drawn):
-        assert not_finite(step(jnp.asarray(x, dtype))) == [], x.ravel()[:3]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cell",
-    [
-        functional.SimpleCell(5, norm="layer"),
-        functional.GRUCell(5, norm="layer"),
-        functional.LSTMCell(5, norm="layer"),
-        functional.LSTMCell(5, norm="batch"),
-    ],
-    ids=["simple", "gru", "lstm", "lstm-batch"],
-)
-def test_cells_in_bfloat16(cell):
-    params = cell.init(jax.random.key(0), 3, jnp.bfloat16)
-
-    def run(params, x, lengths):
-        outputs = functional.unroll(cell, params, x, seq_lengths=lengths).outputs
-        return outputs.astype(jnp.float32).sum()
-
-    step = jax.jit(jax.value_and_grad(run, argnums=(0, 1)))
-    x = np.random.default_rng(0).normal(size=(ROWS, 7, 3)).astype(np.float32)
-    for lengths in np.array([[7] * 4, [0] * 4, [0, 1, 7, 3]]):
-        # NaN in the padding must not reach outputs or gradients.
-        padding = np.arange(7)[None, :, None] >= lengths[:, None, None]
-        for inputs in (*extremes(x), np.where(padding, np.nan, x)):
-            found = step(params, jnp.asarray(inputs, jnp.bfloat16), lengths)
-            assert not_finite(found) == []
-
-
-def test_the_guard_stops_a_run_and_keeps_the_last_good_checkpoint(
-    tmp_path, monkeypatch
-):
-    config, exp, batch = opened("mnist", "layer")
-    config.batch_size, config.steps, config.steps_per_call = ROWS, 6, 1
-    config.log_every = config.save_every = 2
-    config.evals, config.curves, config.best.metric = {}, (), None
-
-    def batches(start):
-        for k in itertools.count(start):
-            factor = np.float32(np.nan if k == 4 else 1)
-            yield batch | {"image": batch["image"] * factor}
-
-    broken = exp._replace(batches=batches)
-    monkeypatch.setattr(experiment, "load", lambda c: broken)
-    monkeypatch.setattr(Run, "data_identity", lambda run: ("made up", {}))
-    kept = "is nan at step 5: stopped; the last good checkpoint is kept"
-    with refused(kept, error=RunError):
-        train.train(config, tmp_path)
-    # Step 5 had the NaN, and a checkpoint is saved every second step.
-    saved = final_state(tmp_path)
-    assert saved.step == 4
-    assert not_finite(saved.state) == []
-    assert not (tmp_path / "results.json").exists()
+        assert not_finite(sums(jnp.asarray(x, dtype))) == [], x.ravel()[:3]
