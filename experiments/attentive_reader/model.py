@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.functional import LSTMCell, ScanOptions, norms, unroll
 
-from .population import filled, fresh_lstm, fresh_map
+from .population import filled, fresh
 from .softmax import answered, masked_softmax
 
 # "layer" and "batch" normalise inside the LSTMs only. Those with "_everywhere" also
@@ -117,9 +117,9 @@ class Reader:
         """
         made = {}
         for name in ENCODERS:
-            made[name] = fresh_lstm(self.cell.sites, self.sizes.statistics_steps)
+            made[name] = fresh(self.cell.sites, self.sizes.statistics_steps)
         for name in MAPS if self.everywhere else ():
-            made[name] = fresh_map(self.sizes.units)
+            made[name] = fresh(self.sizes.units)
         return made
 
     def read(

@@ -19,27 +19,23 @@ from lnrepro.functional import BatchStatistics, norms, track
 Population = dict[str, Any]
 
 
-def fresh_lstm(sites: dict[str, int], steps: int) -> Population:
-    """Return the statistics of one LSTM before the first batch.
+def fresh(units: int | dict[str, int], *steps: int) -> Population:
+    """Return the statistics of an LSTM or an affine map before the first batch.
 
     Args:
-      sites: {site: number of units n}.
-      steps: T_max, the number of time steps with statistics of their own.
+      units: number of units of the map, or {site: number of units n} of the LSTM.
+      *steps: T_max of an LSTM, the number of time steps with statistics of their own.
 
     Returns:
       {"sites", "count"}: means 0, variances 1 and counts 0.
     """
-    statistics = {site: _standard(steps, n) for site, n in sites.items()}
-    return {"sites": statistics, "count": jnp.zeros(steps, jnp.float32)}
 
+    def standard(n):
+        shape = (*steps, n)
+        return jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32)
 
-def fresh_map(units: int) -> Population:
-    """Return the statistics of an affine map to `units` units, as `fresh_lstm` does."""
-    return {"sites": _standard(units), "count": jnp.zeros((), jnp.float32)}
-
-
-def _standard(*shape: int) -> tuple[jax.Array, jax.Array]:
-    return jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32)
+    sites = jax.tree.map(standard, units)
+    return {"sites": sites, "count": jnp.zeros(steps, jnp.float32)}
 
 
 def update_population(

@@ -25,7 +25,7 @@ def cross_entropy(canvas: jax.Array, x: jax.Array) -> jax.Array:
 
 def terms(
     draw: Draw, params: Params, x: jax.Array, noise: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+) -> dict[str, jax.Array]:
     """Compute L_x and L_z of the bound L = L_x + L_z on -log p(x), each [B] in nats.
 
     Args:
@@ -35,13 +35,14 @@ def terms(
       noise: [G, B, Z].
 
     Returns:
-      (the reconstruction, the KL divergence of all glimpses)
+      {"reconstruction", "kl"}, the KL divergence of all glimpses.
 
     References:
       Gregor et al. (2015), eq. 9 to 12.
     """
     result = draw.infer(params, x, noise)
-    return cross_entropy(result.carry.canvas, x), result.aux.kl.sum(0)
+    reconstruction = cross_entropy(result.carry.canvas, x)
+    return {"reconstruction": reconstruction, "kl": result.aux.kl.sum(0)}
 
 
 def noise_of(

@@ -27,8 +27,8 @@ def bounds(
     """
     x, params = pixels(batch), vars["params"]
     noise = noise_of(key, batch["index"], draw.sizes, dtype_of(params))
-    reconstruction, kl = terms(draw, params, x, noise)
-    return {"bound": reconstruction + kl, "reconstruction": reconstruction, "kl": kl}
+    of_bound = terms(draw, params, x, noise)
+    return {"bound": of_bound["reconstruction"] + of_bound["kl"], **of_bound}
 
 
 def nll(

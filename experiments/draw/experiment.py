@@ -44,12 +44,12 @@ def make(config: ConfigDict) -> Experiment:
         # numbers.
         shape = (draw.sizes.glimpses, len(x), draw.sizes.latents)
         noise = jax.random.normal(key, shape, dtype_of(vars["params"]))
-        reconstruction, kl = terms(draw, vars["params"], x, noise)
+        of_bound = terms(draw, vars["params"], x, noise)
         # L = L_x + L_z, the bound of Gregor et al. on -log p(x), averaged over the
         # images.
-        reconstruction, kl = reconstruction.mean(), kl.mean()
-        bound = reconstruction + kl
-        return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
+        means = {name: term.mean() for name, term in of_bound.items()}
+        bound = means["reconstruction"] + means["kl"]
+        return bound, ({}, {"bound": bound, **means})
 
     def batches(start_step):
         columns = open_set(config).columns("train")

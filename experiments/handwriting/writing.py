@@ -72,8 +72,7 @@ def write(
       steps: largest number of steps of a line.
     """
     lengths = jnp.array([len(text) for text in texts])
-    longest = max(len(text) for text in texts)
-    width = -(-longest // PAD_TEXTS_TO) * PAD_TEXTS_TO
+    width = -(-int(lengths.max()) // PAD_TEXTS_TO) * PAD_TEXTS_TO
     padded = np.stack([np.pad(text, (0, width - len(text))) for text in texts])
     text = one_hot(padded, lengths, network.sizes.symbols)
     state = _start(network, params, text)

@@ -12,10 +12,12 @@ from .fields import FIELDS as FIELDS
 
 
 def make(config: ConfigDict):
-    """Make the experiment."""
-    from . import experiment
+    """Make the experiment, see `classification.make`."""
+    from experiments import classification
 
-    return experiment.make(config)
+    from .model import MLP
+
+    return classification.make(config, MLP(config))
 
 
 def sizes(config: ConfigDict):

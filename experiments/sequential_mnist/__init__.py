@@ -13,10 +13,12 @@ from .fields import FIELDS as FIELDS
 
 
 def make(config: ConfigDict):
-    """Make the experiment."""
-    from . import experiment
+    """Make the experiment, see `classification.make`."""
+    from experiments import classification
 
-    return experiment.make(config)
+    from .model import PixelLSTM
+
+    return classification.make(config, PixelLSTM(config))
 
 
 def sizes(config: ConfigDict):

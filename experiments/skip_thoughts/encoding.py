@@ -3,6 +3,7 @@
 Shape letters: N sentences, t tokens, T padded length, B batch, D word size, H units.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
@@ -133,39 +134,25 @@ class WordVectors:
         return self._mapped[token]
 
 
+@dataclasses.dataclass(eq=False)
 class Encoder:
     """A function from sentences to vectors.
 
     Attributes:
+      model: the model.
+      params: its parameters.
       words: vectors of tokens.
+      lowercase: convert sentences to lower case.
+      batch_size: B, the largest number of sentences in a batch.
       words_read: how many tokens it has read so far, without end tokens.
     """
 
-    def __init__(
-        self,
-        model: SkipThoughts,
-        params: dict,
-        words: WordVectors,
-        *,
-        lowercase: bool,
-        batch_size: int = 128,
-    ):
-        """Wrap a model.
-
-        Args:
-          model: the model.
-          params: its parameters.
-          words: vectors of tokens.
-          lowercase: convert sentences to lower case.
-          batch_size: B, the largest number of sentences in a batch.
-        """
-        self.words = words
-        self.words_read = 0
-        self.lowercase = lowercase
-        self.batch_size = batch_size
-        self.units = model.sizes.units
-        self._params = {"encoder": params["encoder"]}
-        self._encode = model.encode_compiled
+    model: SkipThoughts
+    params: dict
+    words: WordVectors
+    lowercase: bool
+    batch_size: int
+    words_read: int = 0
 
     def __call__(self, sentences: Iterable[str], *, end_token: bool) -> np.ndarray:
         """Encode sentences of any length.
@@ -194,7 +181,7 @@ class Encoder:
                 batch = [tokens[i] for i in selected]
                 parts.append((selected, self._encode_batch(batch, int(length), rows)))
         # All batches are dispatched before the first result is read.
-        vectors = np.zeros((len(tokens), self.units), np.float32)
+        vectors = np.zeros((len(tokens), self.model.sizes.units), np.float32)
         for selected, states in parts:
             vectors[selected] = np.asarray(states)[: len(selected)]
         norm = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -210,7 +197,8 @@ class Encoder:
         for i, tokens in enumerate(sentences):
             x[: len(tokens), i] = self.words(tokens)
             lengths[i] = len(tokens)
-        return self._encode(self._params, jnp.asarray(x), lengths)
+        params = {"encoder": self.params["encoder"]}
+        return self.model.encode_compiled(params, jnp.asarray(x), lengths)
 
 
 def _padded_length(length: int) -> int:

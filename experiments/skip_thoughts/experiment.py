@@ -113,10 +113,4 @@ def encoder(
     word2vec = Word2Vec(options.word2vec) if options.word2vec else None
     table = np.asarray(params["embedding"])
     words = WordVectors(table, vocabulary_of(facts, config.model.vocabulary), word2vec)
-    return Encoder(
-        model,
-        params,
-        words,
-        lowercase=options.lowercase,
-        batch_size=options.batch_size,
-    )
+    return Encoder(model, params, words, options.lowercase, options.batch_size)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import experiment
-from lnrepro.functional import norms
 from tests.experiments.small import config_of
 from tests.precisions import precisions
 
@@ -165,24 +164,3 @@ def test_products_of_the_gradient_have_the_precision_of_the_loss(name):
     known = [(precision,) * 2 for precision in (jax.lax.Precision.HIGH, HIGHEST)]
     assert known[0] in found
     assert found <= set(known)
-
-
-NORMS = {
-    "layer": norms.layer_norm,
-    "batch": lambda x: norms.batch_norm(x)[0],
-    "unbiased batch": lambda x: norms.batch_norm(x[:1], unbiased=True)[0],
-    "masked batch": lambda x: norms.batch_norm(x, mask=jnp.zeros(6))[0],
-    "weight": lambda x: norms.weight_norm(x, jnp.ones(5)),
-}
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_norms(dtype):
-    @jax.jit
-    @jax.jacrev
-    def sums(x):
-        return {name: (norm(x) ** 2).sum() for name, norm in NORMS.items()}
-
-    drawn = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
-    for x in extremes(drawn):
-        assert not_finite(sums(jnp.asarray(x, dtype))) == [], x.ravel()[:3]

@@ -17,7 +17,6 @@ from experiments.order_embeddings import (
     make,
     model,
     ranking,
-    retrieval,
 )
 from lnrepro.data import prepare
 from lnrepro.engine import evaluation, experiment
@@ -210,17 +209,6 @@ def test_own_captions_of_any_number_and_features_of_any_size(tmp_path):
     assert final.scalars.keys() == scores.keys()
     picture = final.images["retrievals"]
     assert (picture.dtype, picture.shape[-1]) == (np.uint8, 3)
-    (columns, captions), encoders = (
-        data.open_split(config, "valid"),
-        model.Encoders(config),
-    )
-    tokens, length = captions.take(np.arange(captions.starts[10]), 30)
-    embedded = encoders.captions(vars, {"tokens": (tokens,), "length": length})
-    images = encoders.images(vars, {"image": columns["image"]})
-    errors = np.asarray(ranking.order_violations(embedded, images))
-    wanted = retrieval.scores(errors, captions.image)
-    assert scores["image_r1"] == wanted["image_r1"]
-    assert scores["caption_mean_rank"] == wanted["caption_mean_rank"]
 
 
 def test_initial_values_of_the_authors_code():
