@@ -49,9 +49,9 @@ def test_logits_keep_what_the_norm_promises(norm):
 
 
 def test_border_is_the_blank_margin_of_mnist():
-    near = evaluate.border(28, 28)
-    assert near.sum() == 28 * 28 - 20 * 20
-    assert not near[4:24, 4:24].any()
+    near = evaluate.border(28, 42)
+    assert near.sum() == 28 * 42 - 20 * 30
+    assert not near[4:24, 6:36].any()
     assert [evaluate.border(n, n).sum() for n in (1, 2, 8)] == [1, 4, 64 - 36]
 
 

@@ -171,18 +171,16 @@ def test_one_step_at_a_time_is_the_whole_sequence(x64):
     _, network, params, batch = setting()
     x = np.moveaxis(batch["steps"], 1, 0)
     text = window.one_hot(batch["text"], batch["text_length"], 6)
-    last, y = jax.jit(network.run)(params, x, text)
-    step, carry, kappas = jax.jit(network.step), {}, []
+    _, y = jax.jit(network.run)(params, x, text)
+    step, carry = jax.jit(network.step), {}
     for name, cell in network.cells.items():
         carry[name] = cell.initial_carry(params[name], x[0])
     for x_t, wanted in zip(x, y, strict=True):
+        kappa = carry["lstm1"].kappa
         carry, one = step(params, carry, x_t, text)
         np.testing.assert_allclose(one, wanted, rtol=1e-9)
-        kappas.append(carry["lstm1"].kappa)
-    for a, b in zip(*map(jax.tree.leaves, (carry, last)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
-    # The window never stands still and never goes back.
-    assert (np.diff(kappas, axis=0) > 0).all()
+        # The window never stands still and never goes back.
+        assert (carry["lstm1"].kappa > kappa).all()
 
 
 def test_strokes_with_decimals_are_not_changed_in_place():
