@@ -138,6 +138,18 @@ def test_loss_and_its_gradient_hold_less_than_one_array_of_all_differences():
     assert needs < 128 * 128 * 256 * 4 / 8
 
 
+def test_the_parts_of_a_batch_hold_all_words():
+    _, _, whole = setting(rows=9, steps=12)
+    batch = data.pack(whole, (2, 4, 5, 20))
+    assert [part.shape[1] for part in batch["tokens"]] == [2, 2, 1, 7]
+    assert len(batch["tokens"][-1]) < 9
+    order = np.argsort(-whole["length"], kind="stable")
+    for i, row in enumerate(order):
+        words = np.concatenate([part[i] for part in batch["tokens"] if i < len(part)])
+        n = batch["length"][i]
+        np.testing.assert_array_equal(words[:n], whole["tokens"][0][row, :n])
+
+
 @pytest.mark.slow
 def test_a_batch_in_parts_has_the_same_loss_and_gradients(x64):
     config, params, whole = setting(rows=9, steps=12)
@@ -148,8 +160,6 @@ def test_a_batch_in_parts_has_the_same_loss_and_gradients(x64):
         return make(config).loss({"params": params}, batch, None)[0]
 
     parts = data.pack(whole, (2, 4, 5, 20))
-    assert [part.shape[1] for part in parts["tokens"]] == [2, 2, 1, 7]
-    assert len(parts["tokens"][-1]) < 9
     found = loss(params, parts), loss(params, whole)
     for a, b in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
