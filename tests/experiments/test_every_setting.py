@@ -83,8 +83,8 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
             with pytest.raises(KeyError):
                 train.train(config, tmp_path / "resumed")
         assert train.train(config, tmp_path / "resumed") == numbers
-        whole = final_state(tmp_path / "whole", config)
-        resumed = final_state(tmp_path / "resumed", config)
+        whole = final_state(tmp_path / "whole")
+        resumed = final_state(tmp_path / "resumed")
         again = evaluate.evaluate(config, tmp_path / "whole")
     assert whole.step == resumed.step == 4
     assert_same_bits(whole.state, resumed.state)

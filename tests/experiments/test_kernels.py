@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import distribute, experiment, train
+from lnrepro.engine import distribute, experiment
+from lnrepro.engine import kernels as engine_kernels
 from lnrepro.functional.fast import kernels, measure, tuning
 from lnrepro.functional.fast.platform import tracing_for
 from tests.experiments.test_every_setting import first_batches, smoke
@@ -66,7 +67,7 @@ def test_autotune_sees_the_steps_and_the_evaluations(monkeypatch, tmp_path):
     made_up_gpu.pretend(monkeypatch, tmp_path / "none")
     monkeypatch.setattr(distribute, "make", lambda *a: distribute._pmap())
     monkeypatch.setattr(measure, "measure", noted.append)
-    train.autotune(config, tmp_path / "run")
+    engine_kernels.autotune(config, tmp_path / "run")
     (scans,) = noted
     sizes = [scan.sizes for scan in scans.values()]
     rows = {config.batch_size // jax.device_count(), config.eval_batch_size}
