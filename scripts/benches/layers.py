@@ -57,30 +57,20 @@ def gradient(apply: Callable, params: Any, shape: Shape) -> Measured:
     return Measured(jax.grad(loss, (0, 1)), (params, x, w))
 
 
-def outputs(
-    cell: functional.Cell, shape: Shape, options: functional.ScanOptions | None = None
-) -> Callable:
-    """Return (params, x) -> the outputs of `functional.unroll` of a cell."""
+def ours(cell: functional.Cell, shape: Shape) -> Measured:
+    """Return the gradient of `functional.unroll` of a cell."""
     resets = None
     if shape.resets:
         sizes = shape.steps, shape.batch
         resets = jax.random.bernoulli(jax.random.key(3), shape.resets, sizes)
 
     def apply(params, x):
-        result = functional.unroll(
-            cell, params, x, resets=resets, time_major=True, options=options
-        )
-        return result.outputs
+        return functional.unroll(
+            cell, params, x, resets=resets, time_major=True
+        ).outputs
 
-    return apply
-
-
-def ours(
-    cell: functional.Cell, shape: Shape, options: functional.ScanOptions | None = None
-) -> Measured:
-    """Return the gradient of `outputs`."""
     params = cell.init(jax.random.key(2), shape.features)
-    return gradient(outputs(cell, shape, options), params, shape)
+    return gradient(apply, params, shape)
 
 
 def flax(cell_class: type[nn.RNNCellBase], shape: Shape) -> Measured:
