@@ -74,13 +74,12 @@ def show(name: str, data_dir: str | None) -> None:
     reader = data.reader_of(name, data_dir)
     place = data.folder_of(name, data_dir)
     opened = open_folder(place)
-    state = opened.fingerprint if opened else "not prepared"
     files = "none: it prepares itself at its first use"
     if not reader.embedded:
         folder = data.raw_folder(name, data_dir=data_dir)
         files = f"{', '.join(reader.files)} ({PLAIN_OR_PACKED}) in {folder} or --raw"
     print(
-        f"{name}  {state}\n"
+        f"{name}  {opened.fingerprint if opened else 'not prepared'}\n"
         f"  what      {reader.title}\n"
         f"  source    {reader.source}\n"
         f"  licence   {reader.licence}\n"
