@@ -14,7 +14,7 @@ from jax.sharding import AxisType, PartitionSpec
 from docs.examples.user_cells import ProjectedLSTMCell
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
-from lnrepro.flax_modules import as_drawn, own_params
+from lnrepro.flax_modules import as_drawn, map_with_axes, own_params
 from tests.functional.programs import drawn, shapes_of
 from tests.functional.test_wrappers import Delay
 from tests.modules.adaptor import (
@@ -233,6 +233,12 @@ def test_sharding_names_parameters(package):
         assert axes == SHARDING.get(name)
     with refused(ValueError, "sharding: no parameter 'w_y', only"):
         package.named("GRU", sharding={"w_y": ("model",)})
+
+
+def test_sharding_names_parameters_of_every_layer():
+    layers = ({"w": 1}, {"w": 2, "b": 3})
+    found = map_with_axes(lambda _, axes: axes, layers, {"w": ("model",)})
+    assert found == ({"w": ("model",)}, {"w": ("model",), "b": None})
 
 
 def mesh_of(axis_type):
