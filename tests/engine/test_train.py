@@ -88,6 +88,17 @@ def test_a_disk_that_takes_no_pictures(finished, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "run/results.json").exists()
 
 
+def test_each_step_draws_numbers_of_its_own(tmp_path, monkeypatch):
+    def loss(real, vars, batch, key):
+        value, (collections, _) = real(vars, batch, key)
+        return value, (collections, {"drawn": jax.random.uniform(key)})
+
+    toy.change(monkeypatch, loss=loss)
+    train.train(config(steps=3, log_every=1), tmp_path)
+    drawn = {r["train/drawn"] for r in records(tmp_path) if "train/drawn" in r}
+    assert len(drawn) == 3
+
+
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(
     tmp_path, monkeypatch
 ):
