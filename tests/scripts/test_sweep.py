@@ -158,7 +158,7 @@ EXAMPLE = "{'': [{'norm': 'layer', 'seed': 1}]}"
     ("body", "says"),
     [
         ("", "there is no sweep ''"),
-        ("SWEEPS = {'': [{'norn': 'layer'}]}", "did you mean 'norm'?"),
+        ("SWEEPS = {'': [{'epoch': 3}]}", "did you mean 'epochs'?"),
         ("SWEEPS = {'': [{'batch_size': 0}]}", "config.batch_size = 0: "),
         ("SWEEPS = {'': []}", "has no runs"),
         ("SWEEPS = [{'seed': 1}]", EXAMPLE),
