@@ -103,6 +103,7 @@ class Plan:
     @functools.cached_property
     def bucket(self) -> np.ndarray:
         """Index of the first bucket that holds each example [N], if there are any."""
+        assert self.lengths is not None
         return np.searchsorted(self.buckets, self.lengths)
 
     @property

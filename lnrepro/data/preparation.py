@@ -58,8 +58,9 @@ def prepare(
         # A prepared set never changes, so nothing is left to do.
         if set_folder.open_folder(final):
             return final
-    reader = reader or table.reader_of(name, data_dir)
-    if own_name is not None:
+        reader = reader or table.reader_of(name, data_dir)
+    else:
+        reader = reader or table.reader_of(name, data_dir)
         final = root / own_name / reader.version
         if own_name in table.TABLE or not table.OWN_NAME.fullmatch(own_name):
             raise DataError(

@@ -22,7 +22,7 @@ def over_rows(
     arguments: Sequence[jax.Array],
     axes: Axes,
     results: Sequence,
-    result_axes: Axes,
+    result_axes: Sequence[int],
     name: str,
 ) -> tuple:
     """Call a function, over several devices with the rows of each.
