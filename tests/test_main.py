@@ -114,7 +114,7 @@ def test_a_run_goes_on_with_other_devices(home):
         ("'--wrkdir=x'", "--wrkdir=x"),
         ("'stray'", "stray"),
         ("nowhere", "@nowhere"),
-        ("--cpu_devices", "--cpu_devices=100000"),
+        ("argument --cpu_devices: ", "--cpu_devices=100000"),
         ("in a process of its own", "--cpu_devices=3"),
         ("--num_processes", "--num_processes=2"),
         ("--config", "--resume"),
