@@ -14,7 +14,7 @@ from tests.runs import ROOT
 
 SCRIPT = """
 import os, signal, sys
-from lnrepro.errors import run_script, say
+from lnrepro.errors import Stopped, run_script, say
 
 def main(argv):
     {body}
@@ -39,6 +39,12 @@ run_script(main, "this test")
             "cleaned\n",
             "",
         ),
+        (
+            "raise Stopped(signal.SIGTERM, 7)",
+            128 + 15,
+            "",
+            "stopped by SIGTERM at step 7; saved, the same command resumes\n",
+        ),
         # What cannot be printed is dropped.
         (
             "os.dup2(os.open('/dev/full', os.O_WRONLY), 1); say('a'); say('b')",
@@ -54,7 +60,7 @@ run_script(main, "this test")
             "",
         ),
     ],
-    ids=["file", "sigterm", "full", "pipe"],
+    ids=["file", "sigterm", "stopped", "full", "pipe"],
 )
 def test_a_script_ends_without_a_traceback(body, code, out, err):
     command = [sys.executable, "-c", SCRIPT.format(body=body)]
