@@ -262,7 +262,7 @@ def no_field(name: str, known: Collection[str]) -> str:
       known: dotted names of the fields that exist.
     """
     near = [field for field in known if field.endswith(f".{name}")]
-    near = near or difflib.get_close_matches(name, known, 1, cutoff=0.8)
+    near = near or difflib.get_close_matches(name, known, 1, cutoff=0.7)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"there is no field {name!r}{hint}"
 
