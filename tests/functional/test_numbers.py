@@ -69,3 +69,18 @@ def test_clip_of_gradients_bias_of_forget_gate_and_rates(x64):
     same(found, known, 1e-10)
     of_less = traced(0.01, 1.0, 0.2)
     assert np.abs(of_less["w_h"] - known["w_h"]).max() > 1e-3
+
+
+def test_the_scale_of_a_loss_scales_the_limit(x64):
+    params = drawn(shapes_of(LSTMCell(H), D, jnp.float64)[0])
+
+    @jax.jit
+    def gradient(scale):
+        cell = LSTMCell(H, gradient_clip=0.1 * scale)
+
+        def loss(params):
+            return scale * 50 * jnp.sum(unroll(cell, params, X).outputs)
+
+        return jax.tree.map(lambda d: d / scale, jax.grad(loss)(params))
+
+    same(gradient(1024.0), gradient(1.0), 1e-10)
