@@ -29,6 +29,7 @@ RECORDS = {
     "experiments/results/runs": "runs of the paper's protocol",
     "experiments/results/figures": "curves of those runs",
     "experiments/results/decay": "Figure 5 with learning rates that fall to zero",
+    "experiments/results/rounding": "DRAW's seeds with other roundings",
     "experiments/results/digits": "digits, pixel by pixel",
     "experiments/results/mnist_pixels": "MNIST, pixel by pixel",
     "experiments/results": "curves of other runs",
