@@ -133,7 +133,7 @@ def load(config: ConfigDict) -> Experiment:
     """Make the experiment that `config.experiment` names.
 
     Raises:
-      UserError: there is no such module.
+      UserError: there is no such module, or it has no `make`.
     """
     return _module(config.experiment).make(config)
 
@@ -203,12 +203,16 @@ def _module(name: str) -> Any:
     problem = "give the dotted name of a module, such as experiments.mnist"
     if re.fullmatch(r"\w+(\.\w+)*", str(name)):
         try:
-            return importlib.import_module(str(name))
+            module = importlib.import_module(str(name))
         except ModuleNotFoundError as e:
             # A module that it imports is another matter.
             if not f"{name}.".startswith(f"{e.name}."):
                 raise
             problem = "there is no such module; run from the root of the checkout"
+        else:
+            if hasattr(module, "make"):
+                return module
+            problem = "the module exports no make(config)"
     raise UserError(f"config.experiment = {name!r}: {problem}")
 
 

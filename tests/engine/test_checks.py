@@ -65,6 +65,7 @@ def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
         ("did you mean test/error?", {"curves": (("a", ("test/eror",), "log"),)}),
         ("'tset/error'", {"curves": (("a", ("tset/error",), "log"),)}),
         ("did you mean train/loss?", {"curves": (("a", ("train/los",), "log"),)}),
+        ("exports no make", {"experiment": "experiments.mnist.model"}),
         *(
             ("config.experiment = ", {"experiment": v})
             for v in ("", ".x", "x..y", "e.")
