@@ -123,6 +123,9 @@ def assert_sound(name, norm, dtype):
     tried = [not_finite(step(p, b)) for p, b in stresses(INPUTS[name], params, batch)]
     assert len(tried) >= 12
     assert not any(tried), tried
+    (_, (_, numbers)), _ = step(params, batch)
+    # A share of the batch, whatever its size.
+    assert 0 <= numbers.get("error", 0) <= 1
     for where, p, b in poisons(INPUTS[name], params, batch):
         (value, _), _ = step(p, b)
         assert not np.isfinite(value), where
