@@ -48,8 +48,9 @@ class RawFolder:
       official: whether the files must be the official ones. If not, the set gets
         another name (--as), and other files of the same format are accepted.
       progress: called now and then where reading takes long.
-      found: the files that were read, by their places. The values are hashes of the
-        contents of those that readers choose by their names.
+      found: {place: key} of the files that were read. Two files with one key are
+        copies. The key is a hash of the content, or the place itself where a reader
+        names the file.
       left_out: the places of the other files.
     """
 

@@ -18,7 +18,7 @@ def trace_kernels(monkeypatch) -> None:
 
 
 def run_kernels(monkeypatch, seed: int = 0) -> list:
-    """Let kernels run on this CPU, and return a list of those that were called.
+    """Run kernels on this CPU. Return a list, to which each call adds its kernel.
 
     Args:
       monkeypatch: that of a test.
