@@ -1,23 +1,15 @@
 """Handling of SIGTERM, SIGINT and SIGHUP during training.
 
 Signals are collected while the loop runs. It stops after the same step in all
-processes, and saves before the run ends. A single process interrupts an evaluation.
+processes, and saves before the run ends. A handler raises nothing: Python may call it
+within a destructor, where an error is printed and lost.
 """
 
-import contextlib
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import jax
-
-
-class Interrupted(BaseException):
-    """A signal arrived during an evaluation.
-
-    It is no Exception, so that nothing within the evaluation handles it.
-    """
 
 
 class Signals:
@@ -37,7 +29,6 @@ class Signals:
         """Collect nothing yet."""
         self.caught = 0
         self._previous: dict[int, Any] = {}
-        self._interrupts = False
         self._asked = 0
 
     def __enter__(self) -> "Signals":
@@ -65,10 +56,6 @@ class Signals:
         if jax.process_count() > 1:
             # To JAX's runtime.
             signal.raise_signal(signal.SIGTERM)
-        elif self._interrupts:
-            # Once: a second signal must not interrupt what ends the evaluation.
-            self._interrupts = False
-            raise Interrupted
 
     def agreed(self) -> int:
         """Return the signal to stop for, or 0.
@@ -85,12 +72,3 @@ class Signals:
         if multihost_utils.reached_preemption_sync_point(self._asked):
             return self.caught or signal.SIGTERM
         return 0
-
-    @contextlib.contextmanager
-    def interrupting(self) -> Iterator[None]:
-        """Raise Interrupted in the body when a signal arrives in a single process."""
-        self._interrupts = True
-        try:
-            yield
-        finally:
-            self._interrupts = False

@@ -30,7 +30,7 @@ from lnrepro.engine.checkpoint import Checkpoint, Notes, Store
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.output import Output
 from lnrepro.engine.run import Run, numbers_of
-from lnrepro.engine.signals import Interrupted, Signals
+from lnrepro.engine.signals import Signals
 from lnrepro.engine.train_step import close, take
 from lnrepro.errors import Diverged, Stopped, UserError, say
 
@@ -176,7 +176,7 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._signals)
             # What was interrupted after the checkpoint.
-            self._evaluate_and_stop(self._notes.due, 0, is_saved=True)
+            self._evaluate_due(self._notes.due)
             batches = self._run.experiment.batches(self._step)
             stack.callback(close, batches)
             self._take_steps(batches)
@@ -190,7 +190,7 @@ class Trainer:
         if at_end:
             names = ", ".join(at_end)
             self._output.say(f"trained and saved; evaluations at the end: {names}")
-        self._evaluate(at_end, contextlib.nullcontext())
+        self._evaluate(at_end)
         if self._best:
             self._numbers[f"best {self._best['metric']}"] = self._best["value"]
             self._numbers["best step"] = self._best["step"]
@@ -228,10 +228,12 @@ class Trainer:
 
             every = run.evals.every
             names = [name for name in every if self._is_due(every[name])]
-            is_saved = bool(signum) or self._is_due(self._save_every)
-            if is_saved:
+            if signum or self._is_due(self._save_every):
                 self._save("last", names)
-            self._evaluate_and_stop(names, signum, is_saved)
+            if signum:
+                self._store.wait()
+                raise Stopped(signum, self._step)
+            self._evaluate_due(names)
 
     def _is_due(self, every: int) -> bool:
         return self._step % every == 0 or self._step == self._run.total_steps
@@ -246,11 +248,10 @@ class Trainer:
             values = {f"train/{name}": mean for name, mean in means.items()}
             self._record(step, values, important=False)
 
-    def _evaluate(self, names: Sequence[str], interrupting: Any) -> dict[str, float]:
+    def _evaluate(self, names: Sequence[str]) -> dict[str, float]:
         """Run evaluations and record them. Raise Diverged if they are not finite."""
-        with interrupting:
-            vars = self._placement.vars(self._state).vars
-            evaluations = self._run.evaluate(vars, names)
+        vars = self._placement.vars(self._state).vars
+        evaluations = self._run.evaluate(vars, names)
         found = numbers_of(evaluations)
         if found:
             self._record(self._step, found, important=True)
@@ -258,35 +259,18 @@ class Trainer:
         self._output.evaluated(evaluations.values(), self._step)
         return found
 
-    def _evaluate_and_stop(
-        self, due: Sequence[str], signum: int, is_saved: bool
-    ) -> None:
-        """Do the evaluations that are due after a call, and stop for a signal.
-
-        Args:
-          due: names of the evaluations. Where a signal comes before their end, they are
-            done when the run goes on.
-          signum: the signal to stop for, or 0.
-          is_saved: whether the state is saved, with what is due.
-        """
-        if due and not signum:
-            # Records stay in the order of the steps.
-            self._log()
-            try:
-                found = self._evaluate(due, self._signals.interrupting())
-            except Interrupted:
-                signum = self._signals.caught
-                if not is_saved:
-                    self._save("last", due)
-            else:
-                if self._is_best(found):
-                    metric = self._run.config.best.metric
-                    value = found[metric]
-                    self._best = {"metric": metric, "value": value, "step": self._step}
-                    self._save("best", ())
-        if signum:
-            self._store.wait()
-            raise Stopped(signum, self._step)
+    def _evaluate_due(self, names: Sequence[str]) -> None:
+        """Do the evaluations that are due at this step, and save the best state."""
+        if not names:
+            return
+        # Records stay in the order of the steps.
+        self._log()
+        found = self._evaluate(names)
+        if self._is_best(found):
+            metric = self._run.config.best.metric
+            value = found[metric]
+            self._best = {"metric": metric, "value": value, "step": self._step}
+            self._save("best", ())
 
     def _is_best(self, found: dict[str, float]) -> bool:
         """Whether evaluations give the best value of `best.metric` so far."""
