@@ -2,7 +2,6 @@
 
 engine    what the trainer costs beyond the compiled step, on MNIST
 cells     the recurrent cells against Flax, and on a GPU cuDNN
-kernels   recurrences as one kernel beside the scan, on a GPU or a TPU
 programs  whole programs with Flax's cells and ours: PPO, a seq2seq
 compiled  cells and optimiser steps compiled for an H100 or a TPU, without one
 
@@ -14,7 +13,7 @@ import importlib
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import run_script
 
-COMMANDS = ("engine", "cells", "kernels", "programs", "compiled")
+COMMANDS = ("engine", "cells", "programs", "compiled")
 
 
 def main(argv: list[str]) -> int | None:

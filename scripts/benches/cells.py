@@ -9,7 +9,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -29,25 +29,21 @@ SHAPES = {
 }
 
 
-class Compared(NamedTuple):
-    """A cell of ours, and what it is measured against.
-
-    Attributes:
-      ours: our cell.
-      flax: the same cell written with nn.Dense and nn.LayerNorm.
-      flax_plain: Flax's own cell, without a norm.
-    """
-
-    ours: type[functional.Cell]
-    flax: type[nn.RNNCellBase]
-    flax_plain: type[nn.RNNCellBase]
-
-
+# {name of a cell: {label: function of its units that makes it}}. Flax has no cell with
+# a norm, so that one is written with nn.Dense and nn.LayerNorm.
 CELLS = {
-    "lstm": Compared(
-        functional.LSTMCell, layers.LayerNormLSTMCell, nn.OptimizedLSTMCell
-    ),
-    "gru": Compared(functional.GRUCell, layers.LayerNormGRUCell, nn.GRUCell),
+    "lstm": {
+        "ours LN": functools.partial(functional.LSTMCell, norm="layer"),
+        "ours plain": functools.partial(functional.LSTMCell, norm="none"),
+        "Flax LN": layers.LayerNormLSTMCell,
+        "Flax plain": nn.OptimizedLSTMCell,
+    },
+    "gru": {
+        "ours LN": functools.partial(functional.GRUCell, norm="layer"),
+        "ours plain": functools.partial(functional.GRUCell, norm="none"),
+        "Flax LN": layers.LayerNormGRUCell,
+        "Flax plain": nn.GRUCell,
+    },
 }
 COLUMNS = ("ms", "temp MB", "compile s")
 # {what is compared: key of a `Row`}.
@@ -63,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--cell", choices=tuple(CELLS), default="lstm")
     add("--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES))
+    help_autotune = "first measure the kernels of our cells, see functional.autotune"
+    add("--autotune", action="store_true", help=help_autotune)
     add_timing_arguments(parser)
     records.add_json_flag(parser)
 
@@ -81,7 +79,11 @@ def main(args: argparse.Namespace) -> None:
     layers.ours(functional.LSTMCell(1), Shape(2, 1, 1, 1)).compile()
 
     def rows_of(name):
-        return measure(implementations(args.cell, SHAPES[name]), args)
+        made = implementations(args.cell, SHAPES[name])
+        if args.autotune:
+            for label in ("ours LN", "ours plain"):
+                functional.autotune(made[label].function, *made[label].arguments)
+        return measure(made, args)
 
     table = tabulate(f"{args.cell}, forward and backward", args.shapes, rows_of)
     ratios = {}
@@ -123,13 +125,10 @@ def implementations(name: str, shape: Shape) -> dict[str, Measured]:
       name: a key of `CELLS`.
       shape: the sizes.
     """
-    compared = CELLS[name]
-    made = {
-        "ours LN": layers.ours(compared.ours(shape.units, norm="layer"), shape),
-        "ours plain": layers.ours(compared.ours(shape.units, norm="none"), shape),
-        "Flax LN": layers.flax(compared.flax, shape),
-        "Flax plain": layers.flax(compared.flax_plain, shape),
-    }
+    made = {}
+    for label, cell in CELLS[name].items():
+        gradient = layers.ours if label.startswith("ours") else layers.flax
+        made[label] = gradient(cell(shape.units), shape)
     if name == "lstm" and jax.default_backend() == "gpu":
         made["cuDNN plain"] = layers.cudnn_lstm(shape)
     return made

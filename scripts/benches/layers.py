@@ -14,13 +14,12 @@ from lnrepro import functional
 
 
 class Shape(NamedTuple):
-    """The sizes of a benchmark: T, B, D and H, and how often a sequence starts anew."""
+    """The sizes of a benchmark: T, B, D and H."""
 
     steps: int
     batch: int
     features: int
     units: int
-    resets: float = 0.0
 
 
 class Measured(NamedTuple):
@@ -59,23 +58,17 @@ def gradient(apply: Callable, params: Any, shape: Shape) -> Measured:
 
 def ours(cell: functional.Cell, shape: Shape) -> Measured:
     """Return the gradient of `functional.unroll` of a cell."""
-    resets = None
-    if shape.resets:
-        sizes = shape.steps, shape.batch
-        resets = jax.random.bernoulli(jax.random.key(3), shape.resets, sizes)
 
     def apply(params, x):
-        return functional.unroll(
-            cell, params, x, resets=resets, time_major=True
-        ).outputs
+        return functional.unroll(cell, params, x, time_major=True).outputs
 
     params = cell.init(jax.random.key(2), shape.features)
     return gradient(apply, params, shape)
 
 
-def flax(cell_class: type[nn.RNNCellBase], shape: Shape) -> Measured:
+def flax(cell: nn.RNNCellBase, shape: Shape) -> Measured:
     """Return the gradient of `nn.RNN` of a cell."""
-    module = nn.RNN(cell_class(shape.units), time_major=True)
+    module = nn.RNN(cell, time_major=True)
     example = jnp.zeros((1, shape.batch, shape.features))
     variables = module.init(jax.random.key(2), example)
     return gradient(module.apply, variables, shape)
@@ -136,28 +129,3 @@ class LayerNormGRUCell(nn.GRUCell):
         n = jnp.tanh(normed("xn", size, x, True) + r * normed("hn", size, h, False))
         h = (1 - z) * h + z * n
         return h, h
-
-
-class Resetting(nn.RNNCellBase):
-    """A cell whose carry is zero before each step that has a reset.
-
-    The last feature of x is 1 where there is one. Users of Flax in reinforcement
-    learning write it like this.
-    """
-
-    cell: nn.RNNCellBase
-
-    @nn.compact
-    def __call__(self, carry, x):
-        """One step: carry, and x [B, D + 1]."""
-        keep = 1 - x[..., -1:]
-        carry = jax.tree.map(lambda a: a * keep, carry)
-        return self.cell(carry, x[..., :-1])
-
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        """Return that of the cell."""
-        inner = (*input_shape[:-1], input_shape[-1] - 1)
-        return self.cell.initialize_carry(rng, inner)
-
-    num_feature_axes = 1

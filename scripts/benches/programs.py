@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from docs.examples import recurrent_ppo as ppo
 from docs.examples import seq2seq
 from lnrepro import linen
-from scripts.benches import cells, layers, records
+from scripts.benches import cells, records
 from scripts.benches.layers import Measured
 
 
@@ -27,38 +27,50 @@ class Program(NamedTuple):
       cell: a key of `cells.CELLS`, which has ours and Flax's.
       flax_layer: (cell of Flax) -> the module that runs it over a sequence.
       settings: the sizes.
-      make: (settings, maker of a layer) -> (step, state). The step is a function of the
-        state and a random key.
+      make: (settings, such a layer, maker of a cell) -> (step, state). The step is a
+        function of the state and a random key.
     """
 
     cell: str
     flax_layer: Callable[[nn.RNNCellBase], nn.Module]
     settings: Any
-    make: Callable[[Any, Callable[[], nn.Module]], tuple[Callable[..., Any], Any]]
+    make: Callable[..., tuple[Callable[..., Any], Any]]
 
 
 class ResettingRNN(nn.Module):
-    """Flax's RNN of a cell whose carry is zero before each step that has a reset."""
+    """A layer whose carry is zero before each step that has a reset.
+
+    Users of Flax in reinforcement learning write it like this.
+    """
 
     cell: nn.RNNCellBase
 
     @nn.compact
     def __call__(self, x, initial_carry, resets, return_carry):
         """Run over x [B, T, D]; resets [B, T]."""
-        x = jnp.concatenate([x, resets[..., None].astype(x.dtype)], -1)
-        rnn = nn.RNN(layers.Resetting(self.cell))
-        return rnn(x, initial_carry=initial_carry, return_carry=return_carry)
+
+        def step(cell, carry, x_and_reset):
+            x, reset = x_and_reset
+            carry = jax.tree.map(lambda a: jnp.where(reset[:, None], 0, a), carry)
+            return cell(carry, x)
+
+        once = {"variable_broadcast": "params", "split_rngs": {"params": False}}
+        scan = nn.scan(step, in_axes=1, out_axes=1, **once)
+        return scan(self.cell, initial_carry, (x, resets))
 
 
-def _ppo(settings, layer):
-    policy, key = ppo.Policy(settings.features, layer()), jax.random.key(0)
+def _ppo(settings, layer, cell):
+    recurrent = layer(cell(settings.features))
+    policy, key = ppo.Policy(settings.features, recurrent), jax.random.key(0)
     start = jax.jit(ppo.start, static_argnums=(0, 1))
     state = start(policy, settings, key, key)
     return functools.partial(ppo.update, policy, settings), state
 
 
-def _seq2seq(settings, layer):
-    model = seq2seq.Seq2seq(layer(), layer())
+def _seq2seq(settings, layer, cell):
+    # Each has parameters of its own.
+    encoder, decoder = layer(cell(settings.features)), layer(cell(settings.features))
+    model = seq2seq.Seq2seq(encoder, decoder)
     start = jax.jit(seq2seq.start, static_argnums=(0, 1))
     state = start(model, settings, jax.random.key(0))
     return functools.partial(seq2seq.update, model, settings), state
@@ -95,17 +107,9 @@ def implementations(name: str) -> dict[str, Measured]:
     Args:
       name: a key of `PROGRAMS`.
     """
-    program = PROGRAMS[name]
-    compared, units = cells.CELLS[program.cell], program.settings.features
-    # Each call makes a layer with parameters of its own.
-    made = {
-        "ours LN": lambda: linen.RNN(compared.ours(units, norm="layer")),
-        "ours plain": lambda: linen.RNN(compared.ours(units, norm="none")),
-        "Flax LN": lambda: program.flax_layer(compared.flax(units)),
-        "Flax plain": lambda: program.flax_layer(compared.flax_plain(units)),
-    }
-    functions = {}
-    for label, layer in made.items():
-        step, state = program.make(program.settings, layer)
+    program, functions = PROGRAMS[name], {}
+    for label, cell in cells.CELLS[program.cell].items():
+        layer = linen.RNN if label.startswith("ours") else program.flax_layer
+        step, state = program.make(program.settings, layer, cell)
         functions[label] = Measured(step, (state, jax.random.key(1)))
     return functions
