@@ -146,7 +146,7 @@ def _compile(
     """Compile a function for described devices, and print the row `name`."""
     shapes = jax.eval_shape(lambda *x: x, *arguments)
     compiled = devices.compile(device, function, *shapes)
-    total = program.count(program.read(compiled.as_text(), assumed_trips))
+    total = program.count(program.read(compiled.as_text()), assumed_trips=assumed_trips)
     if device in devices.TPUS and not total["cycles"]:
         raise program.unreadable("no instruction has an estimate of its cycles")
     memory = compiled.memory_analysis()

@@ -54,7 +54,6 @@ def test_kernels_cycles_and_collectives():
     ("name", "old", "new", "message"),
     [
         ("v5e", "direction=LT", "direction=NE", "the trips of while"),
-        ("v5e", "body=%wide.region_0.4.sunk", "body=%gone", "'gone' is not there"),
         ("v5e", "copy(%constant.10)", "add(%h.1, %h.1)", "the trips of while"),
         (
             "h100",
@@ -84,7 +83,7 @@ def test_a_loop_over_data_takes_the_trips_that_are_assumed():
     later = text_of("v5e").replace("constant(0)", "constant(2)")
     cycles = program.count(program.read(later))["cycles"]
     assert cycles == 3 * (1832 + 2097) + 1849 + 2094
-    cycles = program.count(program.read(text, assumed_trips=7))["cycles"]
+    cycles = program.count(program.read(text), assumed_trips=7)["cycles"]
     assert cycles == 7 * (1832 + 2097) + 1849 + 2094
 
 
@@ -133,8 +132,8 @@ def test_data_parallelism_gathers_nothing_that_need_not_be(name, monkeypatch):
     step, arguments = compiled.split_step(config, jax.devices()[:4])
     with platform.tracing_for("tpu"):
         lowered = step.lower(*arguments)
-    text = program.read(lowered.compile().as_text(), assumed_trips=1)
-    found = program.count(text)
+    text = lowered.compile().as_text()
+    found = program.count(program.read(text), assumed_trips=1)
     assert found["all-reduce"] > 0
     needed = 0
     if name == "order_embeddings":

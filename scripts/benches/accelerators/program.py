@@ -12,7 +12,6 @@ promises no stable text. What cannot be read is therefore an error, never a zero
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from lnrepro.errors import UserError
@@ -28,56 +27,44 @@ COLLECTIVES += ("ragged-all-to-all", "collective-permute", "collective-broadcast
 # A Pallas kernel of a TPU has no estimate in the program.
 PALLAS = "tpu_custom_call"
 
-_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
-_INSTRUCTION = re.compile(r"^ *(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)")
+_NAME = re.compile(r"%([\w.\-]+)")
+_BRANCHES = re.compile(
+    r"branch_computations=\{.*?\}|true_computation=\S+ false_computation=\S+"
+)
+# [ENTRY] %name (parameters) -> shape { lines }.
+_COMPUTATION = re.compile(
+    r"^(ENTRY )?%?([\w.\-]+) \([^\n]*\) -> [^\n]*\{\n(.*?)^\}", re.M | re.S
+)
+_INSTRUCTION = re.compile(
+    r" *(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)(.*)"
+)
 _ARRAY = re.compile(r"\b([a-z]+)([0-9]*)\w*\[([0-9,<=]*)\]")
-# Types of elements whose names do not tell their bits.
-_BITS = {"pred": 8, "token": 0, "opaque": 0}
 
 
 class Instruction(NamedTuple):
-    """A line %name = shape operation(operands), attributes; all are text."""
+    """A line [ROOT] %name = shape operation(operands), attributes; all are text."""
 
+    root: str | None
     name: str
     shape: str
     operation: str
     operands: str
-    line: str
+    attributes: str
 
     @property
     def names(self) -> list[str]:
         """Names of the operands."""
-        return re.findall(r"%([\w.\-]+)", self.operands)
+        return _NAME.findall(self.operands)
 
-    @property
-    def target(self) -> str:
-        """What a custom call runs, or ""."""
-        found = re.search(r'custom_call_target="([^"]*)"', self.line)
+    def attribute(self, name: str) -> str:
+        """Return the word behind an attribute of this name, or ""."""
+        found = re.search(rf'\b{name}"?[=:]"?%?([\w.\-$]+)', self.attributes)
         return found[1] if found else ""
 
 
 Computation = dict[str, Instruction]
-
-
-class Program(NamedTuple):
-    """A program.
-
-    Attributes:
-      computations: {name of a computation: its instructions}.
-      entry: the name of the computation that runs.
-      assumed_trips: of loops whose number of trips is data; None refuses them.
-    """
-
-    computations: Mapping[str, Computation]
-    entry: str
-    assumed_trips: int | None = None
-
-    def called(self, instruction: Instruction, attribute: str) -> str:
-        """Return the name of the computation that an attribute names."""
-        name = _found(rf"\b{attribute}=%?([\w.\-]+)", instruction.line)[1]
-        if name not in self.computations:
-            raise unreadable(f"{instruction.name}: {attribute} {name!r} is not there")
-        return name
+# {name of a computation: its instructions}. The one that runs is called ENTRY.
+Program = dict[str, Computation]
 
 
 def unreadable(what: str) -> UserError:
@@ -88,52 +75,41 @@ def unreadable(what: str) -> UserError:
     )
 
 
-def _found(pattern, line) -> re.Match:
-    if found := re.search(pattern, line):
-        return found
-    raise unreadable(repr(line.strip()[:80]))
-
-
-def read(text: str, assumed_trips: int | None = None) -> Program:
-    """Read the text of a compiled program.
-
-    Args:
-      text: what `as_text()` of a compiled function returns.
-      assumed_trips: see `Program`.
+def read(text: str) -> Program:
+    """Read the text of a compiled program, what its `as_text()` returns.
 
     Raises:
       UserError: a line that is not understood.
     """
-    computations, entry, current = {}, None, None
-    for line in text.splitlines():
-        # Tables of source lines stand before the first computation.
-        if line.startswith(("%", "ENTRY")):
-            found = _found(_HEADER, line)
-            current = computations[found[2]] = {}
-            entry = found[2] if found[1] else entry
-        elif line.startswith("}"):
-            current = None
-        elif current is not None and line.strip():
-            found = _found(_INSTRUCTION, line)
-            current[found[2]] = Instruction(*found.groups()[1:], line.strip())
-    if entry is None:
-        raise unreadable("it has no entry computation")
-    return Program(computations, entry, assumed_trips)
+    program = {}
+    for is_entry, name, lines in _COMPUTATION.findall(text):
+        computation = program["ENTRY" if is_entry else name] = {}
+        for line in lines.splitlines():
+            found = _INSTRUCTION.fullmatch(line)
+            if not found:
+                raise unreadable(repr(line.strip()[:80]))
+            computation[found[2]] = Instruction(*found.groups())
+    return program
 
 
 def size(shape: str) -> int:
     """Return the bytes of all arrays of a shape."""
     total = 0
     for kind, bits, sizes in _ARRAY.findall(shape):
-        if kind not in _BITS and not bits:
-            raise unreadable(f"elements of type {kind!r}")
-        numbers = [int(re.sub(r"\D", "", n)) for n in sizes.split(",") if n]
-        total += math.prod(numbers) * _BITS.get(kind, int(bits or 0)) // 8
+        elements = math.prod(map(int, re.findall(r"\d+", sizes)))
+        total += elements * int("8" if kind == "pred" else bits) // 8
     return total
 
 
-def count(program: Program, name: str | None = None) -> Counter[str]:
+def count(
+    program: Program, name: str = "ENTRY", assumed_trips: int | None = None
+) -> Counter[str]:
     """Return what a computation does, by default the whole program.
+
+    Args:
+      program: what `read` returned.
+      name: that of the computation.
+      assumed_trips: of loops whose number of trips is data; None refuses them.
 
     Returns:
       "kernels": instructions that start something on the device. "cycles": the TPU
@@ -142,16 +118,21 @@ def count(program: Program, name: str | None = None) -> Counter[str]:
     Raises:
       UserError: the program cannot be read.
     """
-    computation, total = program.computations[name or program.entry], Counter()
-    for instruction in computation.values():
+    total = Counter()
+
+    def inner(name):
+        return count(program, name, assumed_trips)
+
+    for instruction in program[name].values():
         if instruction.operation == "while":
-            body = count(program, program.called(instruction, "body"))
-            n = trips(program, computation, instruction)
-            total.update({what: n * number for what, number in body.items()})
+            n = trips(program, program[name], instruction, assumed_trips)
+            for what, number in inner(instruction.attribute("body")).items():
+                total[what] += n * number
         elif instruction.operation == "call":
-            total.update(count(program, program.called(instruction, "to_apply")))
+            total.update(inner(instruction.attribute("to_apply")))
         elif instruction.operation == "conditional":
-            found = [count(program, branch) for branch in _branches(instruction)]
+            branches = _BRANCHES.search(instruction.attributes)[0]
+            found = map(inner, _NAME.findall(branches))
             total.update(max(found, key=lambda one: (one["cycles"], one["kernels"])))
         else:
             total.update(_of_instruction(instruction))
@@ -160,14 +141,16 @@ def count(program: Program, name: str | None = None) -> Counter[str]:
 
 def _of_instruction(instruction):
     """Return what an instruction without a body of its own does."""
-    operation, found = instruction.operation, Counter()
-    if _FREE.fullmatch(operation) or instruction.target in _FREE_TARGETS:
-        return found
-    found["kernels"] = 1
-    estimate = re.search(r'"estimated_cycles":"(\d+)"', instruction.line)
-    found["cycles"] = int(estimate[1]) if estimate else 0
-    if instruction.target == PALLAS:
+    operation, target = (
+        instruction.operation,
+        instruction.attribute("custom_call_target"),
+    )
+    if _FREE.fullmatch(operation) or target in _FREE_TARGETS:
+        return {}
+    if target == PALLAS:
         raise unreadable(f"the Pallas kernel {instruction.name} states no cycles")
+    cycles = int(instruction.attribute("estimated_cycles") or 0)
+    found = {"kernels": 1, "cycles": cycles}
     kind = operation.removesuffix("-start")
     if kind in COLLECTIVES:
         found[kind] = 1
@@ -177,45 +160,49 @@ def _of_instruction(instruction):
     return found
 
 
-def _branches(instruction: Instruction) -> list[str]:
-    """Return the names of the computations of a conditional."""
-    listed = re.search(r"branch_computations=\{([^}]*)\}", instruction.line)
-    pattern = r"%([\w.\-]+)" if listed else r"(?:true|false)_computation=%([\w.\-]+)"
-    return re.findall(pattern, listed[1] if listed else instruction.line)
-
-
-def trips(program: Program, computation: Computation, loop: Instruction) -> int:
+def trips(
+    program: Program,
+    computation: Computation,
+    loop: Instruction,
+    assumed_trips: int | None = None,
+) -> int:
     """Return how often a while loop runs.
 
     XLA's GPU programs state it. In TPU programs it follows from the condition,
     `counter < constant`, and from the counter's first value.
 
+    Args:
+      program: the program.
+      computation: where the loop is.
+      loop: the loop.
+      assumed_trips: see `count`.
+
     Raises:
       UserError: it cannot be read.
     """
-    stated = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.line)
+    stated = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes)
     if stated:
         return int(stated[1])
-    condition = program.computations[program.called(loop, "condition")]
+    condition = program[loop.attribute("condition")]
     compare = root = _root(condition)
     if root.operation == "fusion":
         # A fusion of the comparison alone: its operands are the loop's state.
-        compare = _root(program.computations[program.called(root, "calls")])
+        compare = _root(program[root.attribute("calls")])
     counter, limit = (_without_copies(condition, name) for name in root.names[:2])
-    is_counted = compare.operation == "compare" and "direction=LT" in compare.line
-    if is_counted and limit.operation == "get-tuple-element" and program.assumed_trips:
-        return program.assumed_trips
-    first = computation[loop.names[0]]
-    if is_counted and first.operation == "tuple":
-        index = int(_found(r"index=(\d+)", counter.line)[1])
-        first = _without_copies(computation, first.names[index])
-    if not (is_counted and limit.operation == first.operation == "constant"):
-        raise unreadable(f"the trips of {loop.name}: {compare.line[:80]}")
-    return int(limit.operands) - int(first.operands)
+    is_counted = compare.attribute("direction") == "LT"
+    if is_counted and limit.operation == "get-tuple-element" and assumed_trips:
+        return assumed_trips
+    start = computation[loop.names[0]]
+    if is_counted and start.operation == "tuple":
+        name = start.names[int(counter.attribute("index"))]
+        first = _without_copies(computation, name)
+        if limit.operation == first.operation == "constant":
+            return int(limit.operands) - int(first.operands)
+    raise unreadable(f"the trips of {loop.name}: {compare.name}")
 
 
 def _root(computation: Computation) -> Instruction:
-    return next(i for i in computation.values() if i.line.startswith("ROOT "))
+    return next(i for i in computation.values() if i.root)
 
 
 def _without_copies(computation: Computation, name: str) -> Instruction:
