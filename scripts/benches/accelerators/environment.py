@@ -26,14 +26,11 @@ CUDA = tuple(
 
 def requirements() -> list[str]:
     """Return what is installed, in the versions that the installed jax asks for."""
-    found = []
-    for line in importlib.metadata.requires("jax") or []:
-        requirement, _, marker = line.partition(";")
-        for extra, name in (("tpu", "libtpu"), ("cuda12", "jax-cuda12-plugin")):
-            if re.match(rf"{name}\b", requirement) and f'"{extra}"' in marker:
-                found.append(re.sub(r"\[.*?\]|\s", "", requirement))
-    pjrt = [name.replace("plugin", "pjrt") for name in found if "plugin" in name]
-    return [*found, *pjrt, *CUDA]
+    asked = "\n".join(importlib.metadata.requires("jax") or [])
+    # The extra cuda12-local asks for the plugin without the libraries of CUDA.
+    wanted = r"^(libtpu\S+|jax-cuda12-plugin<\S+);"
+    libtpu, plugin = re.findall(wanted, asked, re.M)
+    return [libtpu, plugin, plugin.replace("plugin", "pjrt"), *CUDA]
 
 
 def folder() -> pathlib.Path:
