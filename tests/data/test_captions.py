@@ -2,10 +2,13 @@
 
 import io
 import itertools
+import json
 
 import numpy as np
 import pytest
 
+from lnrepro.data.readers import captions
+from lnrepro.data.readers.caption_files import Split, parse_karpathy
 from lnrepro.data.readers.captions import COCO_CAPTIONS
 from lnrepro.data.text import Vocabulary
 from tests.data.reading import read, write
@@ -97,3 +100,18 @@ def test_numbers_of_captions_may_differ(raw):
 def image(split, n, texts):
     tokens = [{"tokens": text.split()} for text in texts]
     return {"split": split, "cocoid": n, "sentences": tokens}
+
+
+def test_words_of_json_are_normalised():
+    # JSON writes the accent as an escape, which is decoded after the file.
+    content = json.dumps({"images": [image("val", 0, ["cafe\u0301"])]}).encode()
+    assert parse_karpathy(content, "f")["valid"].by_image == [[["caf\u00e9"]]]
+
+
+def test_words_of_the_first_1000_validation_images_are_known():
+    by_image = [[[f"word{i}"]] for i in range(1001)]
+    splits = {"train": Split([[["a"]]], np.arange(1))}
+    splits["valid"] = Split(by_image, np.arange(1001))
+    images = {split: np.ones((len(found.ids), 1)) for split, found in splits.items()}
+    facts = captions.content_of(images, splits).facts
+    assert facts["dev_words"] == [f"word{i}" for i in range(1000)]

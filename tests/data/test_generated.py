@@ -1,14 +1,10 @@
 """The embedded sets: the same on every machine, and as their descriptions say."""
 
-import re
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data.generated import news, pen_strokes
-from lnrepro.data.readers import question
+from lnrepro.data.generated import pen_strokes
 
 # If a generator, Python or NumPy changes a set, its version is raised. Kept runs name
 # these fingerprints.
@@ -36,9 +32,6 @@ def test_embedded_sets_are_the_same_everywhere(name, tmp_path):
     assert opened.fingerprint == f"{name}/1.0.0/{FINGERPRINTS[name]}"
 
 
-# -- strokes
-
-
 class Nudged(np.random.RandomState):
     """Random numbers whose last bits differ, as on another machine."""
 
@@ -58,24 +51,3 @@ def test_the_last_bits_of_random_numbers_do_not_change_strokes(monkeypatch, coun
     ):
         assert text == other_text
         np.testing.assert_array_equal(line, other)
-
-
-# -- news
-
-
-def test_stories_are_questions_that_need_the_story():
-    """How often an entity is named does not tell whether it is the answer."""
-    likely, share = [], []
-    files = dict(news.files())
-    for name in filter(re.compile("validation/").match, files):
-        q = question.parse(files[name], name)
-        assert q.answer not in q.question
-        named = [token for token in q.passage if token.startswith("@entity")]
-        counts = Counter(named)
-        best = [e for e in counts if counts[e] == max(counts.values())]
-        likely.append((q.answer in best) / len(best))
-        share.append(1 / len(counts))
-        assert q.answer in counts
-    assert len(likely) == 400
-    assert np.mean(likely) < np.mean(share) + 0.08
-    assert np.mean(share) < 0.16

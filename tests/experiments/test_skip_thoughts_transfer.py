@@ -130,6 +130,7 @@ def test_correlations_are_scipys():
         ("it 's the dog 's , is n't it ?", "it 's the dog 's , is n't it ?"),
         ('they\u2019ll say "well-known ..."', 'they \'ll say " well-known ... "'),
         ("\ufeff\u201cWait\u2026\u201d \u2014 he said", "`` Wait ... '' -- he said"),
+        ("cafe\u0301", "caf\u00e9"),
         ("  ", ""),
     ],
 )

@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import unicodedata
 
 import numpy as np
 import pytest
@@ -44,8 +45,10 @@ def opened(tmp_path, content):
     return Word2Vec(tmp_path / "v")
 
 
-# A word that occurs twice has its first vector.
-TWICE = text(VECTORS).replace(b"3 3", b"4 3", 1) + b"New_York 0 0 0\n"
+# A word that occurs twice, also in the other spelling of its accent, has its first
+# vector.
+APART = unicodedata.normalize("NFD", text(VECTORS).decode()).encode()
+TWICE = APART.replace(b"3 3", b"4 3", 1) + "na\u00efve 0 0 0\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,7 @@ TWICE = text(VECTORS).replace(b"3 3", b"4 3", 1) + b"New_York 0 0 0\n"
         (gzip.compress(text(VECTORS)), VECTORS),
         (lzma.compress(binary(VECTORS)), VECTORS),
         (TWICE, VECTORS),
+        (b"a 1 2 3", {"a": [1, 2, 3]}),
     ],
 )
 def test_vectors_are_read_in_every_format(tmp_path, content, vectors):

@@ -32,22 +32,6 @@ def test_genuine_questions(real_data):
         assert [q.answer] == [a["text"] for a in asked["answers"]]
 
 
-def test_four_sentences_beside_those_of_somebody_elses_selection(real_data):
-    """Our top-4 sentences contain most of those of another selection."""
-    folder = real_data / "cnn_dailymail_qa"
-    lines = (folder / "cnn_top4_babi_sample.txt").read_text().splitlines()
-    found = genuine(folder / "questions_sample").values()
-    shares = []
-    # Both are sorted by the names of the files.
-    for i, q in enumerate(found):
-        *passage, asked = lines[5 * i : 5 * i + 5]
-        assert asked.split("\t")[1] == q.answer
-        theirs = {w for w in " ".join(passage).split() if len(w) > 3}
-        is_kept = question.ranks(q.passage, q.question) < 4
-        shares.append(len(theirs & set(np.array(q.passage)[is_kept])) / len(theirs))
-    assert np.mean(shares) > 0.5
-
-
 @pytest.mark.slow
 def test_questions_over_novels(real_data, tmp_path):
     raw = real_data / "gutenberg_cloze"
