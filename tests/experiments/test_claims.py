@@ -4,10 +4,9 @@ The numbers in the comments are those of version 0.2 on a CPU. The thresholds ar
 third to a half of the smallest difference between two runs of one seed.
 """
 
-import json
-
 import pytest
 
+from lnrepro.engine import metrics
 from tests.runs import run
 
 
@@ -25,8 +24,8 @@ def trained(home, config, norm, seed, *flags):
     )
     assert code == 0, error
     last = {}
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        last |= json.loads(line)
+    for record in metrics.read(folder / "metrics.jsonl"):
+        last |= record
     return last
 
 

@@ -19,7 +19,7 @@ from experiments.order_embeddings import use as order_embeddings_use
 from experiments.sequential_mnist import use as sequential_mnist_use
 from experiments.skip_thoughts import use as skip_thoughts_use
 from experiments.skip_thoughts.triples import EqualLengths
-from lnrepro.data.plan import BatchPlan, Plan, draws_of
+from lnrepro.data.plan import BatchPlan, Plan
 from lnrepro.engine.experiment import SizedModule, UseModule
 from lnrepro.engine.loaded_run import LoadedRun
 from tests.runs import EXPERIMENTS
@@ -55,9 +55,3 @@ def test_every_experiment_keeps_the_contract():
     for module, use in zip(MODULES, USES, strict=True):
         assert isinstance(module, SizedModule)
         assert issubclass(use.Model, LoadedRun)
-
-
-def test_every_plan_has_the_same_draws_of_one_seed():
-    first, *others = (draws_of(plan, 5) for plan in PLANS)
-    for draws in others:
-        assert draws.tolist() == first.tolist()

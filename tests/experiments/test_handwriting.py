@@ -72,7 +72,8 @@ def oracle_nll(config, params, steps, text):
 def setting(norm="layer", peephole=False):
     """(config, network, random parameters, a batch of three lines).
 
-    One line has all steps, one is short, and one has a text of one character.
+    One line has all steps, one is short, and one has a text of one character. What
+    stands behind the end of a line or a text is not 0.
     """
     changes = {"norm": norm, "model.peephole": peephole}
     config = config_of("handwriting", **SIZES, **changes)
@@ -83,6 +84,7 @@ def setting(norm="layer", peephole=False):
         "text": rng.randint(0, 6, (3, 4)),
         "text_length": np.array([4, 3, 1]),
     }
+    batch["steps"][1, 4:] = np.nan
     return config, network, random_params(network.init), batch
 
 
@@ -92,14 +94,6 @@ density = jax.jit(mixture.negative_log_likelihood)
 slopes = jax.jit(
     jax.vmap(jax.value_and_grad(mixture.negative_log_likelihood), (0, None))
 )
-
-
-def test_density_is_the_formula_in_float64(x64):
-    rng = np.random.RandomState(0)
-    y = 2 * rng.randn(50, 1 + 6 * 4)
-    step = np.concatenate([rng.randn(50, 2), rng.rand(50, 1) < 0.5], -1)
-    wanted = [oracle_density(a, b, 4) for a, b in zip(y, step, strict=True)]
-    np.testing.assert_allclose(density(y, step), wanted, rtol=1e-11)
 
 
 def test_density_is_stable_and_exact_in_float32_where_the_formula_is_not(x64):
@@ -169,7 +163,7 @@ def test_loss_and_its_gradient_are_the_oracles_in_float64(x64, norm, peephole):
 @pytest.mark.slow
 def test_one_step_at_a_time_is_the_whole_sequence(x64):
     _, network, params, batch = setting()
-    x = np.moveaxis(batch["steps"], 1, 0)
+    x = np.moveaxis(np.nan_to_num(batch["steps"]), 1, 0)
     text = window.one_hot(batch["text"], batch["text_length"], 6)
     _, y = jax.jit(network.run)(params, x, text)
     step, carry = jax.jit(network.step), {}
@@ -203,15 +197,6 @@ def embedded(tmp_path_factory):
     config = config_of("handwriting", **{"data.dir": folder})
     network = Network(config)
     return config, network, jax.jit(network.init)(jax.random.key(0))
-
-
-@pytest.mark.slow
-def test_steps_of_the_training_set_have_mean_0_and_variance_1(embedded):
-    lines = open_lines(embedded[0], "train")
-    steps = np.concatenate([lines.normalise(stroke) for stroke in lines.strokes])
-    np.testing.assert_allclose(steps[:, :2].mean(0), 0, atol=2e-3)
-    np.testing.assert_allclose(steps[:, :2].std(0), 1, atol=2e-3)
-    assert max(len(line["steps"]) for line in lines) == embedded[0].model.steps
 
 
 @pytest.mark.slow

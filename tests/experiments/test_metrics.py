@@ -6,21 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import classification, draw, handwriting, skip_thoughts
+from experiments import handwriting, skip_thoughts
 from experiments.attentive_reader import evaluate as reader_evaluate
 from experiments.handwriting import experiment as handwriting_experiment
 from experiments.handwriting.data import Lines
 from experiments.handwriting.model import Network
+from experiments.sets import open_set
 from experiments.skip_thoughts import evaluate as transfer
 from experiments.skip_thoughts import logistic_regression, relatedness
 from experiments.skip_thoughts.model import SkipThoughts
+from lnrepro.data.text import as_texts
 from tests.experiments.small import config_of
-
-
-def test_pixels_are_scaled_by_the_full_ink_of_the_config():
-    config = config_of("mnist", **{"data.full_ink": 40.0, "data.features": 4})
-    found = classification.pixels(config, np.array([[[0, 10], [20, 40]]], np.uint8))
-    np.testing.assert_array_equal(found, [[0, 0.25, 0.5, 1]])
 
 
 def test_a_word_costs_the_loss_divided_by_the_number_of_words(monkeypatch):
@@ -76,36 +72,31 @@ def test_entity_errors_are_among_the_entities_of_the_passage(monkeypatch):
     assert found == {"nll": [0, -1, -2], "error": [1, 0, 0], "entity_error": [0, 1, 0]}
 
 
-def test_the_estimate_is_named_after_the_number_of_samples():
-    final = draw.make(config_of("draw")).evals["final"]
-    assert final.metrics() == {"nll_iw2": ("nats per image", "min")}
-
-
 def test_labelled_sentences_are_read_without_end_token_and_pairs_with(monkeypatch):
-    read, parts, config = [], {}, config_of("skip_thoughts")
+    config, read, given = config_of("skip_thoughts"), [], {}
 
     def encode(sentences, *, end_token):
         read.append((list(sentences), end_token))
-        return np.arange(len(sentences), dtype=float)[:, None]
+        return np.arange(len(sentences))[:, None]
 
-    for module, name, function in (
-        (transfer, "is_pairs", lambda name, config: name == "sick"),
-        (transfer, "_labelled", lambda *_: (["a", "b"], np.ones(2))),
-        (transfer, "_related", lambda *_: (["c"], ["d"], np.ones(1))),
-        (
-            logistic_regression,
-            "nested_cross_validation",
-            lambda *_: np.array([80.0, 90.0]),
-        ),
-        (relatedness, "fit_and_test", lambda given, _: parts.update(given)),
-    ):
-        monkeypatch.setattr(module, name, function)
-    found = transfer.transfer(encode, "mr", config)
+    def accuracies(x, labels, folds, seed):
+        return np.array([80.0, 90.0])
+
+    def fit_and_test(parts, options):
+        given.update(parts)
+
+    monkeypatch.setattr(logistic_regression, "nested_cross_validation", accuracies)
+    monkeypatch.setattr(relatedness, "fit_and_test", fit_and_test)
+    found = transfer.transfer(encode, "story_mr", config)
     assert found == {"accuracy": 85.0, "accuracy_std": 5.0}
-    transfer.transfer(encode, "sick", config)
-    assert read == [(["a", "b"], False), *[(["c", "d"], True)] * 3]
-    assert [float(u[0, 0]) for u, v, _ in parts.values()] == [0.0] * 3
-    assert [float(v[0, 0]) for u, v, _ in parts.values()] == [1.0] * 3
+    transfer.transfer(encode, "story_sick", config)
+    columns = open_set(config, "story_sick").columns("trial")
+    pairs = [*as_texts(columns["a"]), *as_texts(columns["b"])]
+    assert [end_token for _, end_token in read] == [False, True, True, True]
+    assert read[2][0] == pairs
+    u, v, scores = given["trial"]
+    np.testing.assert_array_equal(scores, columns["score"])
+    assert [*u[:, 0], *v[:, 0]] == list(range(2 * len(scores)))
 
 
 def test_relatedness_stops_by_the_trial_pairs_and_is_tested_on_the_test_pairs(

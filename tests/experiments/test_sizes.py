@@ -162,16 +162,6 @@ IMAGES = np.ones((6, 28, 28))
             {"image": IMAGES, "label": np.arange(6) - 1},
         ),
         (
-            "convnet",
-            "label of train has the type float64",
-            {"image": IMAGES, "label": np.arange(6) / 7},
-        ),
-        (
-            "sequential_mnist",
-            "the split train has no column 'label'",
-            {"image": IMAGES},
-        ),
-        (
             "mnist",
             "image of train: one array for all",
             {"image": list(IMAGES), "label": np.arange(6)},
@@ -186,7 +176,6 @@ IMAGES = np.ones((6, 28, 28))
             "image of example 0 of train is 2; ",
             {"image": 2 * IMAGES.astype(int)},
         ),
-        ("draw", "image of train has the shape (6, 784)", {"image": np.ones((6, 784))}),
         ("draw", "images of 28 x 14 pixels", {"image": IMAGES[:, :, :14].astype(int)}),
     ],
 )

@@ -11,15 +11,15 @@ from tests.experiments.small import config_of, random_params
 
 
 def triples(batch=3, steps=4, longest=6, vocabulary=11):
-    """Sentences of length 3, padded to `steps`, with their neighbours."""
+    """Sentences of length 3 with their neighbours, and any words behind their ends."""
     rng = np.random.RandomState(1)
     made = {"current_length": np.full(batch, 3)}
     made["current"] = rng.randint(1, vocabulary, (batch, steps))
-    made["current"][:, 2:] = 0
+    made["current"][:, 2] = 0
     for side in model.SIDES:
         lengths = rng.randint(1, longest + 1, batch)
         words = rng.randint(1, vocabulary, (batch, longest))
-        words[np.arange(longest) >= lengths[:, None] - 1] = 0
+        words[np.arange(batch), lengths - 1] = 0
         made |= {side: words, f"{side}_length": lengths}
     return made
 
