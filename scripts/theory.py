@@ -25,11 +25,8 @@ FAMILIES = (theory.gaussian(), theory.bernoulli, theory.categorical)
 
 def table_1() -> list[list[str]]:
     """Return the relative change of the output of a tanh layer, as in Table 1."""
-    rng = np.random.default_rng(0)
-    kernel = jnp.asarray(rng.normal(size=(FEATURES, UNITS)))
-    x = jnp.asarray(rng.normal(size=(CASES, FEATURES)))
-    gain = jnp.asarray(rng.uniform(0.5, 2.0, UNITS))
-    bias = jnp.asarray(rng.normal(size=UNITS))
+    theta, x = problem()
+    kernel, bias, gain = theta[:, :FEATURES].T, theta[:, -2], theta[:, -1]
     rows = {column: [column] for column in theory.COLUMNS}
     for norm in NORMALISERS:
 
