@@ -8,9 +8,7 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 """
 
 import argparse
-import functools
 import itertools
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -22,11 +20,9 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from lnrepro.engine import config_file
-from lnrepro.engine.run import Run
-from lnrepro.engine.train_step import close, take
 from lnrepro.errors import RunError
 from scripts import markdown as md
-from scripts.benches import cells, records
+from scripts.benches import cells, engine, records
 from scripts.benches.accelerators import devices, environment, program
 
 # The most that cells may need, which --check checks: kernels of an H100, cycles of a
@@ -125,15 +121,11 @@ def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any
       config: the config.
       where: the devices.
     """
-    run = Run(config, pathlib.Path())
-    step = functools.partial(run.step(), axis=None)
-    stream = run.experiment.batches(0)
-    batch = jax.eval_shape(lambda x: x, take(stream, 1))
-    close(stream)
+    run, step, (batch,) = engine.first_batches(config, 1, 1)
     mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
     shardings = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
     step = jax.jit(step, donate_argnums=0, in_shardings=shardings)
-    return step, (run.shapes(), batch)
+    return step, (run.shapes(), jax.eval_shape(lambda x: x, batch))
 
 
 def _compile(

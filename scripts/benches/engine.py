@@ -74,14 +74,10 @@ def _run(config, n):
 
 
 def _bare(config, n) -> Callable[[], Any]:
-    run = Run(config, pathlib.Path())
-    step = jax.jit(functools.partial(run.step(), axis=None), donate_argnums=0)
     # Several batches, since one alone could stay in a cache of the processor.
-    per_call, batches = config.steps_per_call, []
-    stream = run.experiment.batches(0)
-    for _ in range(max(2, 400 // per_call)):
-        batches.append(jax.device_put(train_step.take(stream, per_call)))
-    train_step.close(stream)
+    per_call = config.steps_per_call
+    run, step, batches = first_batches(config, max(2, 400 // per_call), per_call)
+    step, batches = jax.jit(step, donate_argnums=0), jax.device_put(batches)
 
     def call():
         state = run.initial()
@@ -90,3 +86,18 @@ def _bare(config, n) -> Callable[[], Any]:
         return state
 
     return call
+
+
+def first_batches(config: ConfigDict, count: int, steps: int) -> tuple[Run, Any, list]:
+    """Return a run of a config, its function of a step, and its first batches.
+
+    Args:
+      config: the config.
+      count: the number of batches.
+      steps: the number of optimiser steps that a batch is for.
+    """
+    run = Run(config, pathlib.Path())
+    stream = run.experiment.batches(0)
+    batches = [train_step.take(stream, steps) for _ in range(count)]
+    train_step.close(stream)
+    return run, functools.partial(run.step(), axis=None), batches
