@@ -126,11 +126,8 @@ def plan(
             except DataError as e:
                 skipped[config] = f"left out: {part}, {config}: {e}"
                 continue
-            runs = []
-            for run in of_sweep:
-                if run.workdir not in planned:
-                    runs.append(run._replace(id=f"{folder.name}/{run.id}"))
-                    planned.add(run.workdir)
+            runs = [run for run in of_sweep if run.workdir not in planned]
+            planned.update(run.workdir for run in runs)
             if runs:
                 minutes = MINUTES[name][variant]
                 found.append(Item(part, config, protocol, runs, minutes))
@@ -149,7 +146,7 @@ def main(argv: list[str]) -> int:
     args = _arguments(argv)
     from scripts import figures
     from scripts.paper.records import find
-    from scripts.sweep import drive, report
+    from scripts.sweep import drive, ended_runs, report
     from scripts.sweeps.local import Local
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
@@ -158,8 +155,7 @@ def main(argv: list[str]) -> int:
         print(line, flush=True)
     for item in planned:
         line = f"{item.part:18} {item.config:35} {item.protocol:10}"
-        n_ended = len(item.runs) - len(item.left)
-        print(f"{line} {n_ended} of {len(item.runs)} runs ended", flush=True)
+        print(line, ended_runs(item.runs), flush=True)
     if not planned:
         raise UserError("no run is left; prepare a data set")
     todo = [run for item in planned for run in item.left]

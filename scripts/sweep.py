@@ -14,9 +14,9 @@ overrides, with its output in output.log. `python -m lnrepro.runs` shows its sta
 launcher "print" prints the commands, one a line; "slurm" queues the runs and returns.
 
 The same command again leaves runs alone that are finished or have diverged, and resumes
-the others. Ctrl-C makes all runs save and stop, a second one ends them. Exit codes: 0
-all runs are finished, have diverged or are queued; 1 some failed and are named at the
-end with their last line; 2 a mistake, nothing was started; 128 + n stopped by signal n.
+the others. Ctrl-C makes all runs save and stop. Exit codes: 0 all runs are finished,
+have diverged or are queued; 1 some failed and are named at the end with their last
+line; 2 a mistake, nothing was started; 128 + n stopped by signal n.
 """
 
 import argparse
@@ -88,8 +88,8 @@ def main(argv: list[str]) -> int:
 def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
     """Start runs whenever the launcher has a free slot, until all have ended.
 
-    SIGINT, SIGTERM and the end of the time ask the runs to save and stop. A trainer
-    ends at once when it is asked a second time. The launcher is closed.
+    SIGINT, SIGTERM and the end of the time ask the runs to save and stop. A second
+    signal changes nothing. The launcher is closed.
 
     Args:
       launcher: `Local` or `OnRay` of scripts/sweeps. It starts a run as a process, or
@@ -102,30 +102,30 @@ def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
     """
     waiting, running = collections.deque(todo), {}
     outcomes, stopped = {}, 0
-    with contextlib.closing(launcher), _noted_signals(minutes) as signals:
+    with contextlib.closing(launcher), _noted_signals(minutes) as noted:
         while running or (waiting and not stopped):
-            while signals:
-                stopped = signals.popleft()
+            if noted and not stopped:
+                stopped = noted[0]
                 print(f"stopping: {len(running)} runs save and end", flush=True)
                 for process in running.values():
                     process.terminate()
             while waiting and not stopped and len(running) < launcher.slots:
                 run = waiting.popleft()
-                print(f"{run.id}: started", flush=True)
+                print(f"{run.workdir}: started", flush=True)
                 running[run] = launcher.start(run)
             for run, process in list(running.items()):
                 code = process.poll()
                 if code is not None:
                     del running[run]
                     outcomes[run] = _how_ended(run, code, stopped)
-                    print(f"{run.id}: {outcomes[run]}", flush=True)
+                    print(f"{run.workdir}: {outcomes[run]}", flush=True)
             if running:
                 time.sleep(POLL_SECONDS)
     return outcomes, stopped
 
 
 @contextlib.contextmanager
-def _noted_signals(minutes: float) -> Iterator[collections.deque[int]]:
+def _noted_signals(minutes: float) -> Iterator[list[int]]:
     """Yield the signals that arrive, instead of acting on them.
 
     An exception in the middle of a launcher's call would leave runs that nothing waits
@@ -134,7 +134,7 @@ def _noted_signals(minutes: float) -> Iterator[collections.deque[int]]:
     Args:
       minutes: the time after which SIGALRM arrives; 0: never.
     """
-    noted = collections.deque()
+    noted = []
 
     def note(signum, frame):
         noted.append(signum)
@@ -171,7 +171,7 @@ def report(
     print(f"{ended_runs(runs)}, in {where or runs[0].workdir.parent}")
     failed = [run for run, how in outcomes.items() if how.startswith("failed")]
     for run in failed:
-        print(f"{run.id}: {outcomes[run]}")
+        print(f"{run.workdir}: {outcomes[run]}")
     if stopped:
         print("stopped; the same command resumes the runs")
     if stopped and stopped != signal.SIGALRM:
@@ -182,19 +182,17 @@ def report(
 
 def ended_runs(runs: Sequence) -> str:
     """Return in words how many runs are finished, and which have diverged."""
-    diverged = [run.id for run in runs if run.diverged]
-    words = f"{sum(run.finished for run in runs)} of {len(runs)} runs are finished"
+    ended = [run.ended for run in runs]
+    words = f"{ended.count('finished')} of {len(runs)} runs are finished"
+    diverged = [str(run.workdir) for run in runs if run.ended == "diverged"]
     return f"{words}, diverged: {'; '.join(diverged)}" if diverged else words
 
 
 def _how_ended(run, code, stopped) -> str:
     """Return finished, diverged or stopped, or failed with the last line."""
-    if run.ended:
-        return "diverged" if run.diverged else "finished"
     if stopped and code in STOPPED:
-        return "stopped"
-    where = run.workdir / "output.log"
-    return f"failed: {run.last_line}  (exit code {code}; {where})"
+        return run.ended or "stopped"
+    return run.ended or f"failed: {run.last_line}  (exit code {code}; see output.log)"
 
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -207,7 +205,13 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--root", metavar="DIR", help="default: runs/CONFIG/VARIANT")
     values = "FIELD=VALUE[,VALUE]"
     add("--only", action="append", default=[], metavar=values, help="only these runs")
-    add("--seeds", type=seeds, default=(), metavar="A-B", help="in place of its seeds")
+    add(
+        "--seeds",
+        type=seeds,
+        default=(),
+        metavar="A-B",
+        help="5-14 or 5, in place of its",
+    )
     add("--processes", type=positive, metavar="N", help="most runs at a time")
     add = parser.add_argument_group("ray and slurm, for each run").add_argument
     add("--cpus", type=positive, default=1, metavar="N")
@@ -223,18 +227,19 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def positive(word: str) -> int:
     """Return a number of at least 1, as a type for argparse."""
-    if not word.isdigit() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word}: at least 1 is needed")
-    return int(word)
+    number = int(word)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def seeds(words: str) -> range:
     """Return the seeds of such as "5-14" or "5", as a type for argparse."""
     first, _, last = words.partition("-")
-    last = last or first
-    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise argparse.ArgumentTypeError(f"{words}: such as 5-14 or 5 is needed")
-    return range(int(first), int(last) + 1)
+    found = range(int(first), int(last or first) + 1)
+    if not found:
+        raise ValueError
+    return found
 
 
 if __name__ == "__main__":

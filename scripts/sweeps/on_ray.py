@@ -54,7 +54,7 @@ class OnRay:
     def start(self, run: PlannedRun) -> "RayTask":
         """Hand a run to Ray."""
         folder = run.workdir.absolute()
-        train = self._train.options(name=run.id)
+        train = self._train.options(name=run.workdir.name)
         task = train.remote(folder, run.command, os.getcwd(), self._environment)
         return RayTask(self._ray, task, folder)
 
@@ -87,8 +87,8 @@ class RayTask:
             return 1
 
     def terminate(self) -> None:
-        """Ask the run to save and stop; end it the second time."""
-        self._ray.cancel(self._task, force=self._is_stopped)
+        """Ask the run to save and stop."""
+        self._ray.cancel(self._task)
         self._is_stopped = True
 
 

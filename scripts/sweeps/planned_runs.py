@@ -2,8 +2,8 @@
 
 import pathlib
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ml_collections import FrozenConfigDict
 
@@ -18,31 +18,25 @@ class PlannedRun(NamedTuple):
     """A run of a sweep.
 
     Attributes:
-      id: its overrides, such as "norm=layer,seed=1".
-      workdir: the run directory.
+      workdir: the run directory, named after the overrides: "norm=layer,seed=1".
       command: what follows `python`.
       config: its config.
     """
 
-    id: str
     workdir: pathlib.Path
     command: tuple[str, ...]
     config: FrozenConfigDict = FrozenConfigDict()
 
     @property
-    def finished(self) -> bool:
-        """Whether it has trained to its end, with finite numbers."""
-        return workdir.read_results(self.workdir) is not None
+    def ended(self) -> str:
+        """How it has ended, so that it is not started again.
 
-    @property
-    def diverged(self) -> bool:
-        """Whether a number of it was not finite."""
-        return workdir.is_diverged(self.workdir)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it is finished or has diverged, and is not started again."""
-        return self.finished or self.diverged
+        "finished" means with finite numbers, and "diverged" without; "" that it has
+        not ended.
+        """
+        if workdir.is_diverged(self.workdir):
+            return "diverged"
+        return "finished" if workdir.read_results(self.workdir) is not None else ""
 
     @property
     def last_line(self) -> str:
@@ -80,8 +74,7 @@ def plan(
     default = pathlib.Path("runs", pathlib.Path(file).stem, name_of_folder)
     folder = pathlib.Path(root) if root else default
     runs = []
-    for overrides in _filter(_with_seeds(_sweep(file, name), seeds), only):
-        varied = {field: text(value) for field, value in overrides.items()}
+    for varied in _filter(_with_seeds(_sweep(file, name), seeds), only):
         if twice := varied.keys() & common.keys():
             raise UserError(f"--config.{min(twice)}: the sweep varies it")
         settings = sorted((varied | common).items())
@@ -91,8 +84,7 @@ def plan(
         workdir.check_run(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
-        frozen = FrozenConfigDict(resolved)
-        runs.append(PlannedRun(where.name, where, tuple(command), frozen))
+        runs.append(PlannedRun(where, tuple(command), FrozenConfigDict(resolved)))
     if not runs:
         raise UserError(f"{file}: the sweep has no runs")
     return runs
@@ -115,11 +107,6 @@ def check_data(runs: Sequence[PlannedRun]) -> None:
         data.open_set(name, folder)
 
 
-def text(value: Any) -> str:
-    """Return a value as text that --config.FIELD= reads back as the same value."""
-    return value if isinstance(value, str) else repr(value)
-
-
 def _label(settings):
     """Return such as "norm=layer,seed=1": sorted by field, safe as a file name."""
     words = [f"{field}={value}" for field, value in sorted(settings.items())]
@@ -137,40 +124,45 @@ def _common(flags) -> dict[str, str]:
     return common
 
 
-def _sweep(file, name) -> list[Mapping[str, Any]]:
-    """Return the overrides of a sweep of a config file."""
+def _sweep(file, name) -> list[dict[str, str]]:
+    """Return the overrides of a sweep of a config file, as texts of flags."""
     sweeps = getattr(config_file.load_module(file), "SWEEPS", {})
     try:
         # Each is a mapping.
-        return [dict(run) for run in choose("sweep", sweeps, name)]
+        sweep = [dict(run) for run in choose("sweep", sweeps, name)]
     except (ValueError, TypeError) as e:
         raise UserError(
             f"{file}, SWEEPS = {{name: [overrides, ...]}}, such as "
             f"{{'': [{{'norm': 'layer', 'seed': 1}}]}}: {e}"
         ) from None
+    for run in sweep:
+        for field, value in run.items():
+            run[field] = value if isinstance(value, str) else repr(value)
+    return sweep
 
 
-def _with_seeds(sweep, seeds) -> list[Mapping[str, Any]]:
+def _with_seeds(sweep, seeds) -> list[dict[str, str]]:
     """Return the runs with other seeds, where there are some: all runs of each seed."""
     if not seeds:
         return sweep
-    others = []
-    for run in sweep:
-        other = {field: value for field, value in run.items() if field != "seed"}
-        if other not in others:
-            others.append(other)
-    return [{**other, "seed": seed} for seed in seeds for other in others]
+    found = []
+    for seed in seeds:
+        for run in sweep:
+            other = run | {"seed": str(seed)}
+            # Runs that differed in their seeds are the same.
+            if other not in found:
+                found.append(other)
+    return found
 
 
-def _filter(sweep, only) -> list[Mapping[str, Any]]:
+def _filter(sweep, only) -> list[dict[str, str]]:
     """Keep the overrides with the values of `only`."""
     for wanted in only:
         field, _, values = wanted.partition("=")
-        values = set(values.split(","))
-        swept = {text(run[field]) for run in sweep if field in run}
-        if not values <= swept:
+        swept = {run[field] for run in sweep if field in run}
+        if not set(values.split(",")) <= swept:
             raise UserError(
                 f"--only {wanted}: the sweep has {', '.join(sorted(swept)) or 'none'}"
             )
-        sweep = [run for run in sweep if text(run.get(field)) in values]
+        sweep = [run for run in sweep if run.get(field) in values.split(",")]
     return sweep

@@ -87,7 +87,7 @@ def test_transfer_sets_are_data_too(monkeypatch, tmp_path):
 
     monkeypatch.setattr(data, "open_set", open_set)
     config = config_file.read("configs/skip_thoughts.py:small")
-    run = planned_runs.PlannedRun("", tmp_path, (), FrozenConfigDict(config))
+    run = planned_runs.PlannedRun(tmp_path, (), FrozenConfigDict(config))
     with refused("mpqa is not prepared", error=DataError):
         planned_runs.check_data([run])
 
@@ -95,15 +95,15 @@ def test_transfer_sets_are_data_too(monkeypatch, tmp_path):
 def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
     (tuned, same), _ = reproduce.plan("smoke", ["mnist"], tmp_path, [5, 6])
     # Two seeds of each norm. The rates of none and of layer are the common one.
-    assert {run.id[-6:] for run in tuned.runs} == {"seed=5", "seed=6"}
+    assert {run.workdir.name[-6:] for run in tuned.runs} == {"seed=5", "seed=6"}
     assert len({run.workdir for run in (*tuned.runs, *same.runs)}) == 6 + 2
     for run in same.runs:
-        assert "norm=batch,optimizer.learning_rate=0.001" in run.id
+        assert "norm=batch,optimizer.learning_rate=0.001" in run.workdir.name
     flags = ["--scale", "smoke", "--only", "mnist", "--root", str(tmp_path), "--plan"]
     assert reproduce.main(flags) == 0
     first, second, total = capsys.readouterr().out.splitlines()
-    assert "tuned      0 of 6 runs ended" in first
-    assert "same_rate  0 of 2 runs ended" in second
+    assert "tuned      0 of 6 runs are finished" in first
+    assert "same_rate  0 of 2 runs are finished" in second
     assert total == "8 runs are left, about 0.0 hours one after the other"
 
 
@@ -125,7 +125,7 @@ def test_kept_records_join_the_report(tmp_path, monkeypatch):
         ([], "the following arguments are required: --scale"),
         (["--scale", "smoke", "--only", "drow"], "invalid choice: 'drow'"),
         (["--scale", "smoke", "--hours", "nan"], "--hours nan: a time of 0 or more"),
-        (["--scale", "smoke", "--processes", "0"], "at least 1 is needed"),
+        (["--scale", "smoke", "--processes", "0"], "invalid positive value: '0'"),
     ],
 )
 def test_mistakes(flags, message):
