@@ -6,13 +6,11 @@ the machine. config.json has those of the first start, resumes.jsonl of the othe
 
 import contextlib
 import json
-import logging
 import os
 import pathlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
@@ -20,6 +18,7 @@ import jax
 
 from lnrepro.engine import json_files, machine
 from lnrepro.engine.run_config import differences
+from lnrepro.functional.fast.kernels import KERNEL
 from lnrepro.functional.fast.tuning import NOT_MEASURED
 
 # One record for each start after the first, which config.json describes.
@@ -105,39 +104,17 @@ def this_start() -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def watched_kernels() -> Iterator[list[str]]:
-    """Collect what the recurrences that are traced inside run as.
-
-    Yields:
-      A list of "kernel" and of reasons against one, each once.
-    """
-    # What has a kernel says so in this log; a trainer knows nothing else of it.
-    log, seen = logging.getLogger("lnrepro.kernels"), []
-    level = log.level
-
-    def note(record):
-        if record.getMessage() not in seen:
-            seen.append(record.getMessage())
-        return True
-
-    log.addFilter(note)
-    log.setLevel(logging.INFO)
-    try:
-        yield seen
-    finally:
-        log.setLevel(level)
-        log.removeFilter(note)
-
-
 def about_kernels(seen: list[str]) -> list[str]:
     """Return lines about what the recurrences of a run run as.
 
     Args:
-      seen: what `watched_kernels` collected.
+      seen: what `functional.fast.kernels.watched` collected.
     """
-    lines = [f"recurrences: {words}" for words in sorted(seen)]
-    if f"scan: {NOT_MEASURED}" in seen:
+    lines = []
+    for words in sorted(set(seen)):
+        what = words if words == KERNEL else f"scan: {words}"
+        lines.append(f"recurrences: {what}")
+    if NOT_MEASURED in seen:
         command = f"python -m lnrepro.main {shlex.join(sys.argv[1:])} --autotune"
         lines.append(f"to measure kernels: {command}")
     return lines

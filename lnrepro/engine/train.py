@@ -33,6 +33,7 @@ from lnrepro.engine.run import Run, numbers_of
 from lnrepro.engine.signals import Signals
 from lnrepro.engine.train_step import close, take
 from lnrepro.errors import Diverged, Stopped, UserError, say
+from lnrepro.functional.fast.kernels import watched
 
 # Calls of the compiled step that are dispatched ahead of the devices. With more of
 # them, the answer to a signal takes longer. With fewer, the devices wait for the host.
@@ -213,7 +214,7 @@ class Trainer:
             batch = self._placement.batch(take(batches, n))
             if is_first:
                 # It is traced here, and says what its recurrences run as.
-                with provenance.watched_kernels() as seen:
+                with watched() as seen:
                     self._state, metrics = compiled(self._state, batch)
                 self._output.compiled(self._step + n, seen)
                 is_first = False

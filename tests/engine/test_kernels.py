@@ -9,7 +9,7 @@ from lnrepro import functional
 from lnrepro.config import FIELDS
 from lnrepro.engine import distribute, kernels, provenance, run, run_config
 from lnrepro.functional.fast import tuning
-from lnrepro.functional.fast.kernels import Way
+from lnrepro.functional.fast.kernels import Way, watched
 from tests.engine import toy
 from tests.functional import made_up_gpu
 from tests.refused import refused
@@ -50,10 +50,10 @@ CELL = functional.SimpleCell(2, "none")
 
 
 def runs_as():
-    """What a recurrence on a made-up GPU runs as, by the log."""
+    """What a recurrence on a made-up GPU runs as."""
     params = jax.eval_shape(lambda: CELL.init(jax.random.key(0), 3))
     x = jax.ShapeDtypeStruct((2, 3, 3), "float32")
-    with provenance.watched_kernels() as seen:
+    with watched() as seen:
         jax.eval_shape(lambda p, x: functional.unroll(CELL, p, x), params, x)
     return seen
 
@@ -64,9 +64,9 @@ def test_a_run_keeps_the_way_of_its_first_start(tmp_path, monkeypatch):
     made_up_gpu.pretend(monkeypatch, tmp_path / "none")
     with kernels.kept(tmp_path, writes=True):
         seen = runs_as()
-    assert seen == ["scan: kernels are not measured here"]
+    assert seen == ["kernels are not measured here"]
     first, advice = provenance.about_kernels(seen)
-    assert first == f"recurrences: {seen[0]}"
+    assert first == f"recurrences: scan: {seen[0]}"
     assert advice.endswith(" --autotune")
     assert provenance.about_kernels(["kernel"]) == ["recurrences: kernel"]
     (way,) = provenance.starts(tmp_path)[0]["kernels"].values()
