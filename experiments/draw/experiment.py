@@ -70,7 +70,7 @@ def make(config: ConfigDict) -> Experiment:
         scalars = mean_nll(vars, examples)
         shown = images[evenly_spaced(len(images), pictures.EXAMPLES)]
         drawn = pictures.draw_all(draw, vars["params"], shown, key)
-        return Evaluation(scalars, drawn, captions=pictures.CAPTIONS)
+        return Evaluation(scalars, drawn, pictures.TEXTS)
 
     evals = split_evals(config, evaluate, EVAL_METRICS)
     final_metrics = {evaluations.name_of_nll(samples): NATS}

@@ -33,13 +33,15 @@ MAX_GLIMPSES = 12
 ZOOM = 4
 # The animation shows the finished images for this many frames.
 HELD_FRAMES = 24
-CAPTIONS = {
-    "samples": "images drawn from the prior: the mean of each pixel",
-    "samples_over_glimpses": "drawn from the prior, glimpse by glimpse; "
+# What the pictures show.
+TEXTS = {
+    "samples.txt": "images drawn from the prior: the mean of each pixel",
+    "samples_over_glimpses.txt": "drawn from the prior, glimpse by glimpse; "
     "red: where it writes",
-    "glimpses": "two rows for each test image, glimpses from left to right. Upper row: "
-    "the image, and the window that is read (green). Lower row: what is drawn so far, "
-    "and the window that is written to (red). Thicker lines are wider filters.",
+    "glimpses.txt": "two rows for each test image, glimpses from left to right. "
+    "Upper row: the image, and the window that is read (green). Lower row: what is "
+    "drawn so far, and the window that is written to (red). Thicker lines are wider "
+    "filters.",
 }
 COLOURS = {"read": "#50dc50", "write": "#ff4646"}
 # Brightness of the lines between images.

@@ -65,16 +65,17 @@ def draw_all(
     strokes = [strokes_of(lines.denormalise(line.steps)) for line in written]
 
     biased = f"with a bias of {wanted.bias:g}"
-    captions = {
-        "samples": f"written by the network: each text {biased}, then without a bias",
-        "alignment": f"above: written {biased}. Below: the weight of each character "
-        "(from top to bottom) while this part was written",
+    files = {
+        "samples.svg": svg(strokes),
+        "samples.txt": f"written by the network: each text {biased}, then without one",
+        "alignment.txt": f"above: written {biased}. Below: the weight of each "
+        "character (from top to bottom) while this part was written",
     }
     images = {
         "samples": page(strokes),
         "alignment": alignment(strokes[0], written[0].phi, wanted.texts[0]),
     }
-    return Evaluation({}, images, {"samples.svg": svg(strokes)}, captions)
+    return Evaluation({}, images, files)
 
 
 def page(lines: Sequence[Strokes]) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The pictures and files in a run's artifacts folder."""
 
 import pathlib
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +10,6 @@ from lnrepro import optional
 from lnrepro.engine import metrics
 from lnrepro.engine.experiment import Evaluation
 
-# Height of the letters of a caption, and their mean width, in pixels.
-LETTER = 13
-LETTER_WIDTH = 7
 # Frames of an animation in a second.
 FPS = 12
 
@@ -29,7 +25,7 @@ def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
     if evaluation.images and optional.installed("PIL"):
         for name, image in evaluation.images.items():
             paths.append(_path(folder, name + (".png" if image.ndim == 3 else ".gif")))
-            _save_image(paths[-1], image, evaluation.captions.get(name, ""))
+            _save_image(paths[-1], image)
     for name, text in evaluation.files.items():
         paths.append(_path(folder, name))
         paths[-1].write_text(text, encoding="utf-8")
@@ -42,33 +38,16 @@ def _path(folder, name):
     return path
 
 
-def _save_image(path: pathlib.Path, image: np.ndarray, caption: str) -> None:
-    """Write an image whose pixels stay as they are, below its caption."""
+def _save_image(path: pathlib.Path, image: np.ndarray) -> None:
     from PIL import Image
 
     # [height, width, 3] is a picture, [frames, height, width, 3] an animation.
-    frames = image.reshape(-1, *image.shape[-3:])
-    if caption:
-        above = _drawn(caption, frames.shape[2])
-        above = np.broadcast_to(above, (len(frames), *above.shape))
-        frames = np.concatenate([above, frames], axis=1)
-    first, *others = [Image.fromarray(frame) for frame in frames]
     if image.ndim == 3:
-        first.save(path)
+        Image.fromarray(image).save(path)
         return
+    first, *others = map(Image.fromarray, image)
     milliseconds = 1000 / FPS
     first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
-
-
-def _drawn(text: str, width: int) -> np.ndarray:
-    """Return lines of text as an image of this width."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    lines = textwrap.wrap(text, max(1, width // LETTER_WIDTH))
-    drawn = Image.new("RGB", (width, (len(lines) + 1) * (LETTER + 3)), "white")
-    font = ImageFont.load_default(LETTER)
-    ImageDraw.Draw(drawn).text((3, 3), "\n".join(lines), "black", font)
-    return np.asarray(drawn)
 
 
 def _draw_panel(ax, records, label, names, scale, unit=None):

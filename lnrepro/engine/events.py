@@ -4,6 +4,8 @@ import pathlib
 import time
 from typing import Any
 
+import numpy as np
+
 from lnrepro import optional
 
 
@@ -29,12 +31,11 @@ class Events:
             return
         from tensorboardX import summary
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto import event_pb2, summary_pb2
+        from tensorboardX.proto import event_pb2
 
-        # The modules are generated, so type checkers do not see their classes.
+        # The module is generated, so type checkers do not see its classes.
         events: Any = event_pb2
-        summaries: Any = summary_pb2
-        self._event, self._proto, self._summary = events.Event, summaries, summary
+        self._event, self._summary = events.Event, summary
         folder.mkdir(parents=True, exist_ok=True)
         self._file = EventsWriter(str(folder / "events"))
         start = events.SessionLog(status=events.SessionLog.START)
@@ -55,27 +56,12 @@ class Events:
         if self._file:
             self._add(step=step, summary=self._summary.scalar(name, value))
 
-    def picture(self, path: pathlib.Path, step: int) -> None:
-        """Append a PNG or GIF file, under its name; other files are passed over.
-
-        Args:
-          path: the file.
-          step: the step it belongs to.
-        """
-        if not self._file or path.suffix not in (".png", ".gif"):
-            return
-        from PIL import Image
-
-        with Image.open(path) as picture:
-            width, height = picture.size
-        image = self._proto.Summary.Image(
-            height=height,
-            width=width,
-            colorspace=3,
-            encoded_image_string=path.read_bytes(),
-        )
-        value = self._proto.Summary.Value(tag=path.stem, image=image)
-        self._add(step=step, summary=self._proto.Summary(value=[value]))
+    def image(self, name: str, image: np.ndarray, step: int) -> None:
+        """Append an image [H, W, 3], or the last frame of [N, H, W, 3]."""
+        if self._file and optional.installed("PIL"):
+            frame = image.reshape(-1, *image.shape[-3:])[-1]
+            shown = self._summary.image(name, frame, dataformats="HWC")
+            self._add(step=step, summary=shown)
 
     def _add(self, **fields):
         self._file.write_event(self._event(wall_time=time.time(), **fields))

@@ -32,13 +32,11 @@ class Evaluation(NamedTuple):
       images: {name: uint8 [H, W, 3], written as a PNG, or [frames, H, W, 3], written as
         an animated GIF}.
       files: {file name: text}; report.html shows .txt and .svg files.
-      captions: {name of an image: the text above it in the file}.
     """
 
     scalars: Mapping[str, float] = {}
     images: Mapping[str, np.ndarray] = {}
     files: Mapping[str, str] = {}
-    captions: Mapping[str, str] = {}
 
 
 class Metric(NamedTuple):

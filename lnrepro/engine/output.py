@@ -77,8 +77,9 @@ class Output:
             return
         self._lock.check_held()
         for evaluation in evaluations:
-            for path in artifacts.write(self._run.folder / "artifacts", evaluation):
-                self._events.picture(path, step)
+            artifacts.write(self._run.folder / "artifacts", evaluation)
+            for name, image in evaluation.images.items():
+                self._events.image(name, image, step)
 
     def flush(self) -> Sequence[int]:
         """Put all records on disk, and return what a checkpoint says of them.
