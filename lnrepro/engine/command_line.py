@@ -1,7 +1,6 @@
 """Command lines that report a mistake in one line."""
 
 import argparse
-import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -13,7 +12,7 @@ from lnrepro.paths import is_path, local_path
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports a mistake as a UserError of one line.
 
-    Paths may begin with "~", see `local_path`.
+    Words are paths of this machine where they can be, see `local_path`.
     """
 
     def __init__(self, **options):
@@ -28,14 +27,13 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse, and expand the paths of the flags, see `local_path`."""
-        found, rest = super().parse_known_args(args, namespace)
-        for name, value in vars(found).items():
-            if isinstance(value, list):
-                setattr(found, name, [_local(item, name) for item in value])
-            else:
-                setattr(found, name, _local(value, name))
-        return found, rest
+        """Parse, and expand the paths of the command line, see `local_path`."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args([_local(word) for word in words], namespace)
+
+    def convert_arg_line_to_args(self, line: str) -> list[str]:
+        """Expand the path of a line of a file of flags, too."""
+        return [_local(line)]
 
 
 def print_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -43,10 +41,10 @@ def print_warning(message: Warning | str, *_: object, **__: object) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def _local(value: Any, name: str) -> Any:
-    """Return `local_path` of a path flag, also where its type is str."""
-    if isinstance(value, pathlib.Path):
-        return local_path(value, name)
-    if isinstance(value, str) and is_path(value):
-        return str(local_path(value, name))
-    return value
+def _local(word: str) -> str:
+    """Return a word of a command line with the `local_path` of what is a path in it."""
+    start = word.find("=") + 1 if word.startswith("-") else 0
+    flag, value = word[:start], word[start:]
+    if is_path(value):
+        return f"{flag}{local_path(value, flag.rstrip('=') or 'a path')}"
+    return word

@@ -9,16 +9,14 @@ import difflib
 import pathlib
 import re
 import runpy
-import traceback
 import types
 from collections.abc import Sequence
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from lnrepro.config import FIELDS, flat, no_field
+from lnrepro.config import flat, no_field
 from lnrepro.errors import UserError
-from lnrepro.paths import is_path, local_path
 
 
 def configs() -> list[str]:
@@ -42,7 +40,11 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     """
     file, _, variant = config.partition(":")
     module = load_module(file)
-    found = _get_config(module, file, variant)
+    try:
+        found = module.get_config(variant) if variant else module.get_config()
+    # An unknown variant or field. Its message says enough.
+    except ValueError as e:
+        raise UserError(f"{file}: {' '.join(str(e).split())}") from None
     known, last = flat(found), {}
     for flag in overrides:
         name, _, value = flag.partition("=")
@@ -55,10 +57,6 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     for field, (_, value) in last.items():
         if value == "None":
             parsed.update_from_flattened_dict({field: None})
-    for field, value in flat(parsed).items():
-        if isinstance(value, str) and is_path(value):
-            path = str(local_path(value, f"config.{field}"))
-            parsed.update_from_flattened_dict({field: path})
     return parsed
 
 
@@ -66,45 +64,20 @@ def load_module(file: str) -> types.SimpleNamespace:
     """Return what a config file defines.
 
     Raises:
-      UserError: there is no such file, or it fails; its line is named.
+      UserError: there is no such file, or it is no config file.
     """
     if not pathlib.Path(file).is_file():
         near = difflib.get_close_matches(file, configs(), 1, 0.4)
         hint = f"did you mean {near[0]}?" if near else "run the command in the checkout"
         raise UserError(f"there is no config file {file}; {hint}")
     try:
-        return types.SimpleNamespace(**runpy.run_path(file))
-    except Exception as e:
-        raise UserError(_failure(file, e)) from None
-
-
-def _get_config(module, file, variant):
-    """Return what get_config of a config file returns."""
+        module = types.SimpleNamespace(**runpy.run_path(file))
+    # The message names the file and the line.
+    except SyntaxError as e:
+        raise UserError(f"--config={file}: {e}") from None
     if not hasattr(module, "get_config"):
         raise UserError(f"{file} has no get_config(variant), which returns its config")
-    try:
-        found = module.get_config(variant) if variant else module.get_config()
-    # An unknown variant or field. Its message says enough.
-    except ValueError as e:
-        raise UserError(f"{file}: {' '.join(str(e).split())}") from None
-    except Exception as e:
-        raise UserError(_failure(file, e)) from None
-    needed = {name.partition(".")[0] for name in FIELDS}
-    if not isinstance(found, ConfigDict) or not needed <= set(found):
-        raise UserError(
-            f"{file}: get_config must return a config with all fields of "
-            "lnrepro.config.FIELDS, as that of lnrepro.config.variants has"
-        )
-    return found
-
-
-def _failure(file, error):
-    """Return a line about an exception that the code of a config file raised."""
-    # The last frame within the file is the line that its author can change.
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    where = f"{file}, line {lines[-1]}" if lines else file
-    return f"{where}: {type(error).__name__}: {' '.join(str(error).split())}"
+    return module
 
 
 def _override(config, overrides):

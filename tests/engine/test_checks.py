@@ -162,8 +162,10 @@ def test_command_lines_expand_the_home_folder(tmp_path, monkeypatch):
     parser = command_line.Parser()
     parser.add_argument("--root")
     parser.add_argument("files", nargs="*", type=pathlib.Path)
-    args = parser.parse_args(["--root=~", "~/b", "c"])
+    words = ["--root=~", "~/b", "c=~", "--config.data.dir=~/seed=1"]
+    args, rest = parser.parse_known_args(words)
     assert args.root == str(tmp_path)
-    assert args.files == [tmp_path / "b", pathlib.Path("c")]
-    with refused("gs://bucket/x"):
+    assert args.files == [tmp_path / "b", pathlib.Path("c=~")]
+    assert rest == [f"--config.data.dir={tmp_path}/seed=1"]
+    with refused("--root = gs://bucket/x: "):
         parser.parse_args(["--root=gs://bucket/x"])

@@ -22,11 +22,6 @@ FIELDS = {{
 
 get_config = variants("experiments.linear", {{"": (SETTINGS,)}}, FIELDS)
 """
-PLAIN = """
-from ml_collections import ConfigDict
-def get_config(variant=""):
-    return ConfigDict({'seed': 1})
-"""
 
 
 @pytest.fixture
@@ -65,17 +60,9 @@ def test_fields_of_ones_own_are_declared_or_stand_in_an_open_group(read):
 
 
 @pytest.mark.parametrize(
-    ("source", "named"),
-    [
-        ("x = (\n", "line 1"),
-        ("\nimport no_such_module\n", "line 2: ModuleNotFoundError"),
-        ("x = 1\n", "has no get_config"),
-        ("def get_config(v=''):\n    raise RuntimeError('bo\\nom')\n", "line 2: Runti"),
-        ("def get_config(v=''):\n    return 3\n", "lnrepro.config.FIELDS"),
-        (PLAIN, "lnrepro.config.FIELDS"),
-    ],
+    ("source", "named"), [("x = (\n", "line 1"), ("x = 1\n", "has no get_config")]
 )
-def test_a_config_file_that_fails_is_named_with_its_line(read, source, named):
+def test_what_is_no_config_file_is_named(read, source, named):
     # Files do not share what they define.
     config_file.read(SMOKE)
     with refused("own.py", named):
@@ -99,7 +86,6 @@ def test_a_config_outside_of_the_checkout_is_one_line(tmp_path, monkeypatch):
         ("data.train_examples=None", None),
         ("evals.test=end", "end"),
         ("data.name=a=None", "a=None"),
-        ("data.dir=~/sets", "/home/x/sets"),
         ("batch_norm.unbiased=True", True),
         ("curves=()", ()),
         # The last one counts.
@@ -108,8 +94,7 @@ def test_a_config_outside_of_the_checkout_is_one_line(tmp_path, monkeypatch):
         ("steps=2 steps=3", 3),
     ],
 )
-def test_flags_have_the_type_of_their_field(monkeypatch, flags, value):
-    monkeypatch.setenv("HOME", "/home/x")
+def test_flags_have_the_type_of_their_field(flags, value):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         words = [f"--config.{flag}" for flag in flags.split()]
