@@ -253,8 +253,7 @@ def schedules(config: ConfigDict) -> Schedules:
     """Read `config.evals`.
 
     Raises:
-      UserError: a name or a schedule that is none, or `config.best.metric` of an
-        evaluation that does not run during training.
+      UserError: a name or a schedule that is none.
     """
     every, at_end = {}, []
     for name, schedule in config.evals.items():
@@ -276,9 +275,6 @@ def schedules(config: ConfigDict) -> Schedules:
                 f"config.evals.{name} = {schedule!r}: give a number of steps, epoch, "
                 "end or never"
             )
-    if config.best.metric:
-        evaluation = config.best.metric.partition("/")[0]
-        check_measured("config.best.metric (of training)", evaluation, list(every))
     return Schedules(every, tuple(at_end))
 
 
@@ -315,18 +311,23 @@ def check_names(config: ConfigDict, known: Mapping[str, Metric]) -> None:
       known: see `known_metrics`.
 
     Raises:
-      UserError: there is no such number, or `best.mode` is not that of the number.
+      UserError: there is no such number, `best.metric` is not measured during training,
+        or `best.mode` is not that of the number.
     """
-    best = config.best
-    named = [("config.best.metric", best.metric)] if best.metric else []
     for _, metrics, *_ in config.curves:
-        named += [("config.curves", name) for name in metrics]
-    for field, name in named:
-        if config.evals.get(name.partition("/")[0]) != "never":
-            check_measured(field, name, list(known))
-    right = known.get(best.metric, Metric(mode=best.mode)).mode
-    if best.mode != right:
-        raise UserError(f"config.best.mode = {best.mode}: {best.metric} has {right}")
+        for name in metrics:
+            if config.evals.get(name.partition("/")[0]) != "never":
+                check_measured("config.curves", name, list(known))
+    best = config.best
+    if best.metric:
+        every = schedules(config).every
+        during = [name for name in known if name.partition("/")[0] in every]
+        check_measured("config.best.metric (of training)", best.metric, during)
+        right = known[best.metric].mode
+        if best.mode != right:
+            raise UserError(
+                f"config.best.mode = {best.mode}: {best.metric} has {right}"
+            )
 
 
 def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:

@@ -61,7 +61,7 @@ def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
         *(("config.evals.test", {"evals.test": v}) for v in ("-1", "0", "2.5", "x")),
         ("'tset', which the experiment lacks; did you mean test?", {"evals.tset": "1"}),
         ("config.best.mode = max: test/error has min", {"best.mode": "max"}),
-        ("best.metric names 'test/nll', which", {"best.metric": "test/nll"}),
+        ("best.metric (of training) names 'test/nll'", {"best.metric": "test/nll"}),
         ("did you mean test/error?", {"curves": (("a", ("test/eror",), "log"),)}),
         ("'tset/error'", {"curves": (("a", ("tset/error",), "log"),)}),
         ("did you mean train/loss?", {"curves": (("a", ("train/los",), "log"),)}),
