@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import make_array_from_process_local_data
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -113,21 +114,11 @@ def _jit():
 
     return Placement(
         compile,
-        place=lambda tree: _put(tree, replicated),
-        batch=lambda tree: _put(tree, rows),
+        # Each process gives what its own devices hold.
+        place=lambda tree: make_array_from_process_local_data(replicated, tree),
+        batch=lambda tree: make_array_from_process_local_data(rows, tree),
         vars=lambda tree: tree,
     )
-
-
-def _put(tree, sharding):
-    if jax.process_count() == 1:
-        return jax.device_put(tree, sharding)
-
-    # Each process gives what its own devices hold.
-    def put(x):
-        return jax.make_array_from_process_local_data(sharding, np.asarray(x))
-
-    return jax.tree.map(put, tree)
 
 
 def _pmap():
@@ -189,20 +180,16 @@ def like(vars: Any, batch: Any) -> Any:
     sharding = getattr(jax.tree.leaves(vars)[0], "sharding", None)
     if not isinstance(sharding, NamedSharding):
         return batch
-    mesh = sharding.mesh
-
-    def put(x):
-        # Every process has the same number of rows, so this is the size of the whole
-        # batch.
-        rows = x.shape[0] * jax.process_count()
-        divides = rows % mesh.size == 0
-        if not divides and jax.process_count() > 1:
-            raise UserError(
-                f"an evaluation batch of {rows} rows does not divide over "
-                f"{mesh.size} devices of {jax.process_count()} processes; set "
-                "config.eval_batch_size to a multiple"
-            )
-        # P(AXIS) splits the rows, P() puts all of them on every device.
-        return _put(x, NamedSharding(mesh, P(AXIS) if divides else P()))
-
-    return jax.tree.map(put, batch)
+    mesh, processes = sharding.mesh, jax.process_count()
+    # Every process has the same number of rows, so this is the size of the whole batch.
+    rows = len(jax.tree.leaves(batch)[0]) * processes
+    divides = rows % mesh.size == 0
+    if not divides and processes > 1:
+        raise UserError(
+            f"an evaluation batch of {rows} rows does not divide over {mesh.size} "
+            f"devices of {processes} processes; set config.eval_batch_size to a "
+            "multiple"
+        )
+    # P(AXIS) splits the rows, P() puts all of them on every device.
+    place = NamedSharding(mesh, P(AXIS) if divides else P())
+    return make_array_from_process_local_data(place, batch)
