@@ -4,7 +4,8 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from lnrepro.engine import config_file, experiment, run_config, workdir
+from lnrepro.engine import config_file, workdir
+from lnrepro.engine.run import Run
 from lnrepro.errors import RunError, UserError
 
 
@@ -27,16 +28,15 @@ def check(config: ConfigDict, file: str, folder: pathlib.Path) -> str:
     expected = getattr(config_file.load_module(name), "EXPECTED", None)
     if variant or expected is None:
         raise UserError(f"--check: nothing is expected of {file}; give a default")
-    config = run_config.resolved(config)
-    workdir.check_run(folder, config)
+    run = Run(config, folder)
+    workdir.check_run(folder, run.config)
     value = (workdir.read_results(folder) or {}).get(expected.metric)
     if value is None:
         raise UserError(
             f"--check: {folder} has no results with {expected.metric}; train it to its "
             "end, or give its --workdir"
         )
-    known = experiment.known_metrics(config, experiment.load(config))
-    mode = known[expected.metric].mode
+    mode = run.metrics[expected.metric].mode
     found = f"{expected.metric} is {value:.4g}, expected {expected.words(mode)}"
     if not expected.holds(value, mode):
         raise RunError(f"{folder}: fail: {found}")

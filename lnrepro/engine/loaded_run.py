@@ -151,19 +151,10 @@ class LoadedRun:
         return export.write(path, self.folder, self.about, self.weights)
 
     def log_unknown(self, unknown: int, words: int) -> None:
-        """Log how many of the words of a text the network does not know."""
-        if not words:
-            return
-        share = unknown / words
-        level = logging.WARNING if share > MANY_UNKNOWN else logging.INFO
-        logger.log(
-            level,
-            "%s: %d of %d words (%.1f %%) are not in the vocabulary",
-            self.folder,
-            unknown,
-            words,
-            100 * share,
-        )
+        """Warn where the network does not know many of the words of a text."""
+        if unknown > MANY_UNKNOWN * words:
+            said = f"{unknown} of {words} words are not in the vocabulary"
+            logger.warning("%s: %s", self.folder, said)
 
 
 def load_model(
