@@ -12,7 +12,8 @@ import numpy as np
 
 from lnrepro.errors import UserError
 
-Batch = dict[str, np.ndarray]
+# {name: array, or a tree of arrays}
+Batch = dict[str, Any]
 
 
 class Stream(Iterator[Batch], contextlib.AbstractContextManager):
@@ -27,7 +28,9 @@ class Stream(Iterator[Batch], contextlib.AbstractContextManager):
         self._ready: collections.deque[Batch] = collections.deque()
 
     def __next__(self) -> Batch:
-        return {name: v[0] for name, v in self.take(1).items()}
+        import jax
+
+        return jax.tree.map(lambda v: v[0], self.take(1))
 
     def take(self, n: int) -> Batch:
         """Return the next n batches, stacked: arrays [n, B, ...].
@@ -35,20 +38,24 @@ class Stream(Iterator[Batch], contextlib.AbstractContextManager):
         Raises:
           UserError: the batches differ in length.
         """
+        # Whoever only prepares a data set need not have JAX.
+        import jax
+
         while len(self._ready) < n:
             self._ready.extend(next(self._blocks))
         batches = [self._ready.popleft() for _ in range(n)]
-        stacked = {}
-        for name in batches[0]:
-            arrays = [batch[name] for batch in batches]
-            if len({v.shape for v in arrays}) > 1:
-                raise UserError(
-                    "batches of different lengths cannot be stacked; set "
-                    "config.steps_per_call to 1"
-                )
+
+        def stack(*arrays):
             # A single batch is not copied.
-            stacked[name] = np.stack(arrays) if n > 1 else arrays[0][None]
-        return stacked
+            return np.stack(arrays) if n > 1 else arrays[0][None]
+
+        try:
+            return jax.tree.map(stack, *batches)
+        except ValueError:
+            raise UserError(
+                "batches of different lengths cannot be stacked; set "
+                "config.steps_per_call to 1"
+            ) from None
 
     def close(self) -> None:
         """Stop the background thread."""

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files, workdir
 from lnrepro.engine.run import Run
-from lnrepro.engine.train_step import close, take
 from lnrepro.errors import UserError
 from lnrepro.functional.fast import measure, tuning
 from lnrepro.functional.fast.kernels import Way
@@ -43,14 +42,13 @@ def autotune(config: ConfigDict, folder: pathlib.Path) -> None:
     with measure.noting() as noted:
         state = run.placement.place(run.initial())
         step, seen = run.placement.compile(run.step()), set()
-        batches = run.experiment.batches(0)
-        for _ in range(min(run.total_steps, run.steps_per_epoch, BATCHES)):
-            batch = take(batches, 1)
-            shapes = str(jax.tree.map(jax.numpy.shape, batch))
-            if shapes not in seen:
-                seen.add(shapes)
-                jax.eval_shape(step, state, run.placement.batch(batch))
-        close(batches)
+        with run.batches(0) as batches:
+            for _ in range(min(run.total_steps, run.steps_per_epoch, BATCHES)):
+                batch = batches.take(1)
+                shapes = str(jax.tree.map(jax.numpy.shape, batch))
+                if shapes not in seen:
+                    seen.add(shapes)
+                    jax.eval_shape(step, state, run.placement.batch(batch))
         vars = run.placement.vars(state).vars
         run.evaluate(vars, (*run.evals.every, *run.evals.at_end))
     measure.measure(noted)

@@ -10,6 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data, optional
+from lnrepro.data.stream import Stream
 from lnrepro.engine import distribute, experiment, optim, peers, run_config, workdir
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
@@ -124,6 +125,14 @@ class Run:
         """Return the shapes of the state; nothing is computed."""
         init = make_init(self.experiment, self.optimizer)
         return jax.eval_shape(init, self._init_key)
+
+    def batches(self, start_step: int) -> Stream:
+        """Return the training batches from a step on; close them after use."""
+        found = self.experiment.batches(start_step)
+        if isinstance(found, Stream):
+            return found
+        # Blocks of one batch.
+        return Stream([batch] for batch in found)
 
     def step(self) -> Callable:
         """Return `make_step` of this run."""

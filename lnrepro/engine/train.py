@@ -19,19 +19,18 @@ import contextlib
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from lnrepro.data.stream import Stream
 from lnrepro.engine import json_files, kernels, peers, provenance, run_config, workdir
 from lnrepro.engine.checkpoint import Checkpoint, Notes, Store
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.output import Output
 from lnrepro.engine.run import Run, numbers_of
 from lnrepro.engine.signals import Signals
-from lnrepro.engine.train_step import close, take
 from lnrepro.errors import Diverged, Stopped, UserError, say
 from lnrepro.functional.fast.kernels import watched
 
@@ -128,8 +127,7 @@ def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
         )
     path = store.folder / "last" / str(saved.step)
     run_config.check_checkpoint(path, saved.notes, notes)
-    known = {name: saved.notes[name] for name in Notes._fields if name in saved.notes}
-    noted = Notes(**known | notes)
+    noted = Notes(**saved.notes | notes)
     best = noted.best["step"] if noted.best else None
     if not store.follow(best) and best is not None:
         print(
@@ -174,13 +172,11 @@ class Trainer:
           Diverged: a number is not finite.
           Stopped: a signal arrived; the state is saved.
         """
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._signals)
+        with self._signals:
             # What was interrupted after the checkpoint.
             self._evaluate_due(self._notes.due)
-            batches = self._run.experiment.batches(self._step)
-            stack.callback(close, batches)
-            self._take_steps(batches)
+            with self._run.batches(self._step) as batches:
+                self._take_steps(batches)
             self._store.wait()
             if self._signals.caught:
                 raise Stopped(self._signals.caught, self._step)
@@ -197,7 +193,7 @@ class Trainer:
             self._numbers["best step"] = self._best["step"]
         return self._numbers
 
-    def _take_steps(self, batches: Any) -> None:
+    def _take_steps(self, batches: Stream) -> None:
         """Train to the last step."""
         run, total = self._run, self._run.total_steps
         compiled = self._placement.compile(run.step())
@@ -211,7 +207,7 @@ class Trainer:
             # Steps, up to the next point where something is due.
             n = min(every - self._step % every for every in intervals)
             n = min(n, total - self._step)
-            batch = self._placement.batch(take(batches, n))
+            batch = self._placement.batch(batches.take(n))
             if is_first:
                 # It is traced here, and says what its recurrences run as.
                 with watched() as seen:
@@ -267,20 +263,18 @@ class Trainer:
         # Records stay in the order of the steps.
         self._log()
         found = self._evaluate(names)
-        if self._is_best(found):
-            metric = self._run.config.best.metric
+        metric = self._run.config.best.metric
+        if metric in found and self._is_best(found[metric]):
             value = found[metric]
             self._best = {"metric": metric, "value": value, "step": self._step}
             self._save("best", ())
 
-    def _is_best(self, found: dict[str, float]) -> bool:
-        """Whether evaluations give the best value of `best.metric` so far."""
-        best = self._run.config.best
-        if best.metric not in found or self._best is None:
-            return best.metric in found
-        if best.mode == "min":
-            return found[best.metric] < self._best["value"]
-        return found[best.metric] > self._best["value"]
+    def _is_best(self, value: float) -> bool:
+        """Whether a value of `best.metric` is the best one so far."""
+        if self._best is None:
+            return True
+        before = self._best["value"]
+        return value < before if self._run.config.best.mode == "min" else value > before
 
     def _save(self, name: str, due: Sequence[str]) -> None:
         """Save the state.

@@ -1,10 +1,9 @@
-"""The optimiser step: its state, its batches and its compiled function.
+"""The optimiser step: its state and its compiled function.
 
 Shape letters: K steps in one call of the compiled program, B batch.
 """
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lnrepro.data.stream import Stream
 from lnrepro.engine.experiment import Experiment
 from lnrepro.errors import UserError
 
@@ -109,36 +107,3 @@ def make_step(
         return state, jax.tree.map(lambda x: jnp.asarray(x)[None], metrics)
 
     return steps
-
-
-def close(batches: Iterator[Any]) -> None:
-    """Close training batches that have a background thread."""
-    if isinstance(batches, Stream):
-        batches.close()
-
-
-def take(batches: Iterator[Any], n: int) -> Any:
-    """Return the next n batches as one tree of arrays [n, B, ...].
-
-    Args:
-      batches: a Stream, or another iterator.
-      n: number of batches.
-
-    Raises:
-      UserError: their shapes differ, or there are too few.
-    """
-    if isinstance(batches, Stream):
-        return batches.take(n)
-    taken = list(itertools.islice(batches, n))
-    if len(taken) < n:
-        raise UserError(
-            "the training batches ended before the last step; experiment.batches must "
-            "never end"
-        )
-    try:
-        return jax.tree.map(lambda *x: np.stack(x), *taken)
-    except ValueError:
-        raise UserError(
-            f"config.steps_per_call = {n} needs batches of one shape; these differ: "
-            "set it to 1"
-        ) from None

@@ -17,7 +17,6 @@ import jax
 from ml_collections import ConfigDict
 
 from configs import mnist
-from lnrepro.engine import train_step
 from lnrepro.engine.run import Run
 from lnrepro.engine.train import train
 from scripts.benches import cells, records
@@ -97,7 +96,6 @@ def first_batches(config: ConfigDict, count: int, steps: int) -> tuple[Run, Any,
       steps: the number of optimiser steps that a batch is for.
     """
     run = Run(config, pathlib.Path())
-    stream = run.experiment.batches(0)
-    batches = [train_step.take(stream, steps) for _ in range(count)]
-    train_step.close(stream)
+    with run.batches(0) as stream:
+        batches = [stream.take(steps) for _ in range(count)]
     return run, functools.partial(run.step(), axis=None), batches

@@ -6,7 +6,6 @@ import numpy as np
 from lnrepro.data import batches, resident
 from lnrepro.data.plan import Plan
 from lnrepro.data.ragged import Ragged
-from lnrepro.engine.train_step import take
 
 COLUMNS = {"image": np.arange(23 * 16).reshape(23, 4, 4), "label": np.arange(23)}
 PLAN = Plan(23, 5, seed=3)
@@ -19,7 +18,7 @@ def test_batches_equal_those_of_the_host_across_epochs(monkeypatch):
     monkeypatch.setattr(resident, "helps", lambda columns: True)
     with batches.train_batches(COLUMNS, PLAN, start_step=2) as ours, theirs:
         for n in (1, 4, 3):
-            batch, expected = take(ours, n), take(theirs, n)
+            batch, expected = ours.take(n), theirs.take(n)
             assert all(isinstance(x, jax.Array) for x in batch.values())
             jax.tree.map(np.testing.assert_array_equal, dict(batch), expected)
         jax.tree.map(np.testing.assert_array_equal, next(ours), next(theirs))

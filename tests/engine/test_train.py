@@ -10,7 +10,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from lnrepro.engine import artifacts, distribute, evaluate, metrics, train, train_step
+from lnrepro.engine import artifacts, distribute, evaluate, metrics, train
 from lnrepro.engine import workdir as workdirs
 from lnrepro.errors import Diverged
 from tests.engine import toy
@@ -170,14 +170,6 @@ def test_evaluating_a_state_that_is_not_finite_fails_after_its_numbers(
         evaluate.evaluate(config(curves=CURVES), finished)
     again = json.loads((finished / "evaluation.json").read_text())
     assert (again["step"], again["test/nll"]) == (12, None)
-
-
-def test_unlike_batches_in_one_call_are_refused():
-    batches = iter([{"x": np.zeros((2, 3))}, {"x": np.zeros((2, 4))}])
-    with refused("steps_per_call = 2 needs batches of one"):
-        train_step.take(batches, 2)
-    with refused("ended before the last step"):
-        train_step.take(batches, 1)
 
 
 def test_a_config_that_does_not_fit_the_devices_is_refused(monkeypatch):

@@ -5,6 +5,7 @@ are those of the `:smoke` configs. DRAW is run with every setting; the nightly j
 runs the other cases.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -13,7 +14,9 @@ import jax
 import numpy as np
 import pytest
 
-from lnrepro.engine import evaluate, experiment, metrics, train, train_step
+from lnrepro.data.stream import Stream
+from lnrepro.engine import evaluate, experiment, metrics, train
+from lnrepro.engine.run import Run
 from lnrepro.functional.fast.platform import tracing_for
 from lnrepro.functional.fast.tuning import answering, kernel_where_it_can
 from scripts.paper import claims
@@ -47,24 +50,21 @@ def smoke(name, **changes):
 
 
 def first_batches(exp, count):
-    """The first training batches of an experiment, each of one step."""
-    batches = exp.batches(0)
-    taken = [train_step.take(batches, 1) for _ in range(count)]
-    train_step.close(batches)
-    return [jax.tree.map(lambda a: a[0], batch) for batch in taken]
+    """The first training batches of an experiment."""
+    with contextlib.closing(exp.batches(0)) as batches:
+        return list(itertools.islice(batches, count))
 
 
 def crash_before(monkeypatch, step):
     """Let a run fail as a crash would, before this step."""
-    real, taken = train.take, []
+    real = Run.batches
 
-    def take(batches, n):
-        if sum(taken) == step:
-            raise KeyError("crash")
-        taken.append(n)
-        return real(batches, n)
+    def blocks(run, start):
+        with real(run, start) as stream:
+            yield from ([batch] for batch in itertools.islice(stream, step - start))
+        raise KeyError("crash")
 
-    monkeypatch.setattr(train, "take", take)
+    monkeypatch.setattr(Run, "batches", lambda *args: Stream(blocks(*args)))
 
 
 def losses(workdir):
