@@ -39,7 +39,8 @@ def autotune(config: ConfigDict, folder: pathlib.Path) -> None:
         )
     run = Run(config, folder)
     run.check()
-    with measure.noting() as noted:
+    noted = []
+    with tuning.answering(noted.append):
         state = run.placement.place(run.initial())
         step, seen = run.placement.compile(run.step()), set()
         with run.batches(0) as batches:
@@ -67,7 +68,7 @@ def kept(folder: pathlib.Path, *, writes: bool) -> Iterator[None]:
     ways = dict((workdir.read_about(folder) or {}).get("kernels", {}))
 
     def choose(scan):
-        if scan.reason():
+        if scan.reason:
             return tuning.look_up(scan)
         name = scan.name
         if name not in ways:

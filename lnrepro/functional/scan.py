@@ -160,17 +160,24 @@ def _scan(
     if way is None:
         way = Way(kernel=options.kernels == "on")
         if options.kernels == "auto" and name in tuning.PLATFORMS and not is_empty:
-            h = jax.tree.leaves(carry)[0]
+            h, context_of_call = jax.tree.leaves(carry)[0], platform.context(name)
+            arguments = weights, params, carry, x, context
             found = tuning.Scan(
-                cell=_name(step),
                 run=functools.partial(_scan, step, output, reverse, options),
-                arguments=(weights, params, carry, x, context),
+                arguments=arguments,
                 equations=traced,
-                sizes={"rows": h.size // h.shape[-1], "steps": steps},
-                settings=(options, reverse),
-                context=platform.context(name),
+                about={
+                    "cell": _name(step),
+                    "rows": h.size // h.shape[-1],
+                    "steps": steps,
+                    "device": jax.local_devices()[0].device_kind,
+                    "options": str(options),
+                    "reverse": reverse,
+                },
+                context=context_of_call,
+                reason=tuning.reason_against(traced, arguments, context_of_call),
             )
-            way = tuning.choose.get()(found)
+            way = tuning.choose.get()(found) or way
             if not way.kernel:
                 kernels.note(way.reason)
     plan = plan_for(step, output, reverse, reads, x, steps, weights, options, way)

@@ -69,8 +69,7 @@ def test_autotune_sees_the_steps_and_the_evaluations(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "measure", noted.append)
     engine_kernels.autotune(config, tmp_path / "run")
     (scans,) = noted
-    sizes = [scan.sizes for scan in scans.values()]
     rows = {config.batch_size // jax.device_count(), config.eval_batch_size}
-    assert {size["rows"] for size in sizes} >= rows
-    assert {size["steps"] for size in sizes} == {config.data.features}
+    assert {scan.about["rows"] for scan in scans} >= rows
+    assert {scan.about["steps"] for scan in scans} == {config.data.features}
     assert not (tmp_path / "run").exists()

@@ -33,10 +33,11 @@ def run_kernels(monkeypatch, seed: int = 0) -> list:
     return called
 
 
-def device(kind: str = "made up", capability: str = "9.0") -> types.SimpleNamespace:
+def device(kind="made up", capability="9.0", process=0) -> types.SimpleNamespace:
     """Return a GPU as large as an H100, as far as it is asked."""
     return types.SimpleNamespace(
         device_kind=kind,
+        process_index=process,
         platform="gpu",
         compute_capability=capability,
         core_count=132,
@@ -48,7 +49,8 @@ def device(kind: str = "made up", capability: str = "9.0") -> types.SimpleNamesp
 def have(monkeypatch, *devices) -> None:
     """Let this process have some GPUs."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    for name in ("devices", "local_devices"):
+        monkeypatch.setattr(jax, name, lambda *backend: devices)
 
 
 def pretend(monkeypatch, folder) -> None:

@@ -32,20 +32,6 @@ def read(name: str) -> str | None:
     return None
 
 
-def names(suffix: str) -> list[str]:
-    """Return the names that end so, the newest last."""
-    with contextlib.suppress(OSError, RuntimeError):
-        paths = folder().glob(f"*{suffix}")
-        return [p.name for p in sorted(paths, key=lambda p: p.stat().st_mtime)]
-    return []
-
-
-def remove(name: str) -> None:
-    """Remove the text of a name, if there is one."""
-    with contextlib.suppress(OSError, RuntimeError):
-        (folder() / name).unlink()
-
-
 def write(name: str, text: str) -> None:
     """Keep a text.
 

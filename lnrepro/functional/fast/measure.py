@@ -4,14 +4,11 @@ Every program is compiled and run in the calling thread, outside of any trace, o
 made-up inputs of the sizes and dtypes of the user's own.
 """
 
-import contextlib
 import functools
 import json
-import math
-import statistics
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.core
@@ -43,7 +40,8 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
     process on such a device, for exactly these equations, sizes, options and versions.
     A table is printed meanwhile. JAX's caches of traced and compiled functions are
     cleared. A scan that has a record is not measured again;
-    `measured_kernels(forget=True)` deletes the records.
+    `measured_kernels(forget=True)` deletes the records. A measurement that does not end,
+    because of an interrupt or an error, leaves no record.
 
     A function over several devices is measured where it uses `jax.shard_map`. Under
     `jax.vmap` a program has other rows than its trace, and no kernel is taken.
@@ -57,7 +55,7 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
       The records of its scans; none where the platform has no kernels.
 
     Raises:
-      RuntimeError: it is called inside of a trace, or a program failed on the device,
+      RuntimeError: it is called under `jax.jit`, or a program failed on the device,
         which then may be lost: start a new process.
       OSError: a record cannot be written.
 
@@ -69,89 +67,56 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
     autotune: there are no kernels for cpu
     []
     """
-    # A trace makes a tracer even of what reads no argument.
-    leaves = jax.tree.leaves((jnp.zeros(()), arguments))
-    if any(isinstance(a, jax.core.Tracer) for a in leaves):
+    # Under jax.jit, a tracer is made even of what reads no argument.
+    if isinstance(jnp.zeros(()), jax.core.Tracer):
         raise RuntimeError("autotune: call it outside of jax.jit and its like")
     if jax.default_backend() not in tuning.PLATFORMS:
         print(f"autotune: there are no kernels for {jax.default_backend()}")
         return []
     # What was traced before would tell nothing.
     jax.clear_caches()
-    with noting() as noted:
+    noted = []
+    with tuning.answering(noted.append):
         jax.eval_shape(function, *arguments)
     return measure(noted)
 
 
-@contextlib.contextmanager
-def noting() -> Iterator[dict]:
-    """Note the scans that are traced inside: {file of its record: scan}."""
-    # A scan may be traced several times.
-    noted, say_once = {}, functools.cache(print)
-
-    def answer(scan):
-        if reason := scan.reason():
-            say_once(f"{scan.cell} is not measured: {reason}")
-        else:
-            noted.setdefault(scan.file, scan)
-        return Way(kernel=False)
-
-    with tuning.answering(answer):
-        yield noted
-
-
-def measure(noted: dict) -> list[dict]:
+def measure(noted: list) -> list[dict]:
     """Measure scans that have no record, print a table, and return all records."""
-    records = []
     print(ROW.format(*COLUMNS))
-    for file, scan in noted.items():
-        record = tuning.read(file) or _record(file, scan)
-        print(ROW.format(*map(record.get, COLUMNS)), flush=True)
-        records.append(record)
-    if any(record["kernel"] for record in records):
-        # So that the next call has them.
-        jax.clear_caches()
-    return records
+    # A scan may have been traced several times.
+    scans = {scan.key: scan for scan in noted}
+    for key, scan in scans.items():
+        if key not in tuning.records():
+            record = scan.about | tuning.machine() | _found(scan)
+            kept.write(tuning.FILE, json.dumps(tuning.records() | {key: record}))
+        print(ROW.format(*map(tuning.records()[key].get, COLUMNS)), flush=True)
+    # So that the next call has the kernels.
+    jax.clear_caches()
+    return [tuning.records()[key] for key in scans]
 
 
-def _record(file, scan):
-    """Measure a scan, and keep the record."""
-    if kept.read(file) is not None:
-        print(f"{scan.cell}: its measurement did not end the last time")
-    # Where a kernel aborts the process this stays, so that the scan is taken.
-    kept.write(file, "")
+def _found(scan):
+    """Measure a scan, if its memory suffices."""
     try:
-        found = _measured(scan)
-    except KeyboardInterrupt:
-        kept.remove(file)
-        raise
+        return _measured(scan)
     except jax.errors.JaxRuntimeError as e:
         # After any other error of a device its context may be lost.
         if "RESOURCE_EXHAUSTED" not in str(e):
             raise
-        found = _scan("the memory does not suffice to measure it")
-    record = {"cell": scan.cell} | scan.sizes | tuning.machine() | found
-    kept.write(file, json.dumps(record))
-    return tuning.read(file)
+        return _scan("the memory does not suffice to measure it")
 
 
 def _scan(reason):
     return Way(kernel=False, reason=reason)._asdict()
 
 
-class Runs(NamedTuple):
-    """Runs of a layout: median ms, largest error, whether all have the same bits."""
-
-    ms: float
-    error: float
-    is_same: bool
-    layout: tuple[int, int] | None
-
-
 def _measured(scan):
     """Measure a scan; return its way and the numbers."""
-    made_up = functools.partial(_made_up, np.random.default_rng(0))
-    values = jax.tree.map(made_up, scan.arguments)
+    if scan.reason:
+        return _scan(scan.reason)
+    rng = np.random.default_rng(0)
+    values = jax.tree.map(functools.partial(_made_up, rng), scan.arguments)
     # Who watches hears of kernels that are only tried.
     with platform.tracing_in(scan.context), kernels.watched() as seen:
         jax.eval_shape(_training_step(scan, Way(kernel=True)), *values)
@@ -160,23 +125,34 @@ def _measured(scan):
         with jax.default_matmul_precision("highest"):
             exact = _training_step(scan, Way(kernel=False))(*tree_at_least_f32(values))
         timed = functools.partial(_timed, scan, values, jax.device_get(exact))
-        plain = timed(Way(kernel=False))
-        best = min(timed(Way(True, layout)) for layout in seen.layouts or [None])
+        of_scan, limit, is_exact, _ = timed(Way(kernel=False))
+        ms, error, is_same, layout = min(
+            timed(Way(True, layout)) for layout in seen.layouts or [None]
+        )
     # Where the fastest is wrong, the others are not trusted either.
     reason = ""
-    if best.ms > ENOUGH * plain.ms:
+    if ms > ENOUGH * of_scan:
         reason = "the scan is as fast here"
-    if not best.error <= TIMES * plain.error + TF32:
+    if not error <= TIMES * limit + TF32:
         reason = "the kernel computes other numbers than the scan here"
-    if plain.is_same and not best.is_same:
+    if is_exact and not is_same:
         reason = "the kernel is not deterministic here"
-    way = Way(not reason, best.layout, reason)._asdict()
-    error = float(f"{best.error:.2g}")
-    return way | {"scan ms": plain.ms, "kernel ms": best.ms, "error": error}
+    return {
+        "kernel": not reason,
+        "layout": layout,
+        "reason": reason,
+        "scan ms": of_scan,
+        "kernel ms": ms,
+        "error": float(f"{error:.2g}"),
+    }
 
 
 def _timed(scan, values, exact, way):
-    """Time a training step, and compare what each run returns."""
+    """Time a training step in some runs, and compare what each returns.
+
+    Returns:
+      (median ms, largest error or NaN, whether all have the same bits, layout).
+    """
     step, times, errors, bits = _training_step(scan, way), [], [], set()
     for _ in range(RUNS):
         # The run before a timed one finds the device at rest.
@@ -185,22 +161,14 @@ def _timed(scan, values, exact, way):
         results = jax.block_until_ready(step(*values))
         times.append(1e3 * (time.perf_counter() - start))
         results = jax.device_get(results)
-        errors.append(distance(results, exact))
+        # An error is over the largest entry of an array, or over 1: what should be
+        # zero is only rounding.
+        errors += [
+            np.abs(a - b).max(initial=0) / np.abs(b).max(initial=1)
+            for a, b in zip(results, exact, strict=True)
+        ]
         bits.add(b"".join(a.tobytes() for a in results))
-    return Runs(statistics.median(times), np.max(errors), len(bits) == 1, way.layout)
-
-
-def distance(found: list, exact: list) -> Any:
-    """Return the largest error of some arrays, or NaN.
-
-    It is over the largest entry of an array, or over 1: what should be zero is only
-    rounding.
-    """
-    errors = [
-        np.abs(a - b).max(initial=0) / np.abs(b).max(initial=1)
-        for a, b in zip(found, exact, strict=True)
-    ]
-    return np.max(errors)
+    return np.median(times), np.max(errors), len(bits) == 1, way.layout
 
 
 def _training_step(scan, way):
@@ -221,10 +189,9 @@ def _training_step(scan, way):
 def _made_up(rng, a):
     """An array like an argument of a scan."""
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-        key = jax.random.key(0, impl=jax.random.key_impl(a))
-        return jax.random.split(key, a.shape)
+        return jax.random.split(jnp.zeros((), a.dtype), a.shape)
     # Products by a weight [..., D, N] are of the size of what it multiplies.
-    made = rng.standard_normal(a.shape) / math.sqrt((1, 1, *a.shape)[-2])
+    made = rng.standard_normal(a.shape) / np.sqrt((1, 1, *a.shape)[-2])
     if not jnp.issubdtype(a.dtype, jnp.floating):
         made = made > 0
     return jnp.asarray(made, a.dtype)

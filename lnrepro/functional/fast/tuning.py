@@ -23,75 +23,78 @@ from lnrepro.functional.fast.kernels import Way
 # Platforms that have kernels.
 PLATFORMS = ("gpu", "tpu")
 NOT_MEASURED = "kernels are not measured here"
+# The file of all records: {key of a scan: record}.
+FILE = "measured.json"
 
 
 class Scan(NamedTuple):
     """A scan with `kernels="auto"`, while it is traced.
 
     Attributes:
-      cell: its name, for people.
       run: (way, *arguments) -> results.
       arguments: pytrees (weights, params, carry, x, context), which may be traced.
       equations: the closed jaxpr of a step.
-      sizes: "rows" and "steps".
-      settings: others of its program, such as the direction.
+      about: what else a program depends on, for people: cell, device, sizes, options.
       context: that of its call.
+      reason: why it has no kernel, whatever was measured; "" where a record decides.
     """
 
-    cell: str
     run: Callable
     arguments: tuple
     equations: Any
-    sizes: dict
-    settings: tuple
+    about: dict
     context: platform.Context
+    reason: str
 
     @property
     def name(self) -> str:
         """A digest of the scan and the kind of device."""
         # Functions are printed with their addresses.
         equations = re.sub(r" at 0x[0-9a-f]+", "", str(self.equations.jaxpr))
-        kind = jax.local_devices()[0].device_kind
-        return kept.digest(equations, self.sizes, self.settings, self.context, kind)
+        return kept.digest(equations, self.about, self.context)
 
     @property
-    def file(self) -> str:
-        """The name of its record, which also depends on `machine`."""
-        return f"{kept.digest(self.name, machine())}.json"
+    def key(self) -> str:
+        """The key of its record, which also depends on `reason` and `machine`."""
+        return kept.digest(self.name, self.reason, machine())
 
-    def reason(self) -> str:
-        """Say why it is the scan whatever was measured; "" where a record decides."""
-        kinds = {device.device_kind for device in jax.local_devices()}
-        meshes = [jax.typeof(a).sharding.mesh for a in jax.tree.leaves(self.arguments)]
-        if platform.is_forced() or jax.default_backend() != self.context.platform:
-            return "it is a part of another scan, or is traced for another device"
-        if jax.process_count() > 1 or len(kinds) > 1:
-            return "there are several processes, or kinds of devices"
-        if any(mesh.size > 1 and not mesh.are_all_axes_manual for mesh in meshes):
-            return "only jax.shard_map tells the part of a device of a mesh"
-        if any(isinstance(a, jax.core.Tracer) for a in self.equations.consts):
-            return "a step reads traced arrays of what is around"
-        return ""
+
+def reason_against(equations: Any, arguments: Any, context: platform.Context) -> str:
+    """Return the reason of a scan that is traced.
+
+    Args:
+      equations, arguments, context: those of the `Scan`.
+    """
+    places = {(device.process_index, device.device_kind) for device in jax.devices()}
+    meshes = [jax.typeof(a).sharding.mesh for a in jax.tree.leaves(arguments)]
+    if platform.is_forced() or jax.default_backend() != context.platform:
+        return "it is a part of another scan, or is traced for another device"
+    if len(places) > 1:
+        return "there are several processes, or kinds of devices"
+    if any(mesh.size > 1 and not mesh.are_all_axes_manual for mesh in meshes):
+        return "only jax.shard_map tells the part of a device of a mesh"
+    if any(isinstance(a, jax.core.Tracer) for a in equations.consts):
+        return "a step reads traced arrays of what is around"
+    return ""
 
 
 def look_up(scan: Scan) -> Way:
     """Return what the record of a scan says."""
-    reason, record = scan.reason(), None
-    # Without any record, nothing is printed or loaded to find a name.
-    if not reason and kept.names(".json"):
-        record = read(scan.file)
-    if record is None:
-        return Way(kernel=False, reason=reason or NOT_MEASURED)
+    # Without any record, nothing is printed or loaded to find a key.
+    found = {} if scan.reason else records()
+    record = found and found.get(scan.key)
+    if not record:
+        return Way(kernel=False, reason=scan.reason or NOT_MEASURED)
     return Way(*map(record.get, Way._fields))
 
 
-# (scan) -> how a scan with `kernels="auto"` runs: the records, or what stands in their
-# place.
+# (scan) -> how a scan with `kernels="auto"` runs, or None for the loop: the records, or
+# what stands in their place.
 choose = contextvars.ContextVar("choose", default=look_up)
 
 
 def answering(answer: Callable) -> contextlib.AbstractContextManager:
-    """Let a function (scan) -> way answer in place of the records."""
+    """Let a function of a scan answer in place of the records."""
     return platform.setting(choose, answer)
 
 
@@ -100,11 +103,11 @@ def kernel_where_it_can(scan: Scan) -> Way:
     return Way(kernel=True)
 
 
-def read(name: str) -> Any:
-    """Return the record of a file; None where there is none that can be read."""
+def records() -> dict:
+    """Return {key: record}."""
     with contextlib.suppress(ValueError):
-        return json.loads(kept.read(name) or "")
-    return None
+        return json.loads(kept.read(FILE) or "{}")
+    return {}
 
 
 def measured_kernels(*, forget: bool = False) -> list[dict]:
@@ -122,26 +125,21 @@ def measured_kernels(*, forget: bool = False) -> list[dict]:
     >>> isinstance(measured_kernels(), list)
     True
     """
-    names = kept.names(".json")
-    found = [read(name) for name in names]
-    for name in names if forget else ():
-        kept.remove(name)
-    return [record for record in found if record]
+    found = records()
+    if forget:
+        kept.write(FILE, "{}")
+    return list(found.values())
 
 
 def machine() -> dict:
     """Return what a record depends on besides the scan."""
     # Only those who have a record wait until they are imported.
-    from lnrepro.functional.fast.gpu import driver, nvrtc
+    from lnrepro.functional.fast.gpu import nvrtc
 
-    device: Any = jax.local_devices()[0]
     return {
-        "device": device.device_kind,
-        "cores": getattr(device, "core_count", None),
-        "driver": driver.version(),
-        "nvrtc": nvrtc.version(),
+        "cuda": nvrtc.versions(),
         "jax": jax.__version__,
-        "runtime": device.client.platform_version,
+        "runtime": jax.local_devices()[0].client.platform_version,
         "code": _code(),
     }
 
@@ -151,4 +149,4 @@ def _code():
     """A digest of the code that makes a kernel, or a loop, of equations."""
     here = pathlib.Path(__file__).parents[1]
     paths = sorted([*here.rglob("*.py"), *here.rglob("*.cuh")])
-    return kept.digest(*(path.read_text() for path in paths))
+    return kept.digest(*map(pathlib.Path.read_text, paths))

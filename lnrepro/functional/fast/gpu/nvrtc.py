@@ -61,7 +61,7 @@ def ptx(source: str, architecture: str) -> str:
         name: (_SOURCE / name).read_bytes() for name in ("device.cuh", "parts.cuh")
     }
     options = [*_OPTIONS, f"--gpu-architecture={architecture}".encode()]
-    words = [source, *headers.values(), *options, version(), _ptx_version()]
+    words = [source, *headers.values(), *options, versions()]
     name = f"{kept.digest(*words)}.ptx"
     text = kept.read(name)
     if text is None:
@@ -72,13 +72,12 @@ def ptx(source: str, architecture: str) -> str:
     return text
 
 
-def version() -> list[int]:
-    """Return the version of NVRTC, as [12, 9]; [] where there is none."""
-    if library() is None:
-        return []
+def versions() -> list[int]:
+    """Return those of the driver's CUDA and of NVRTC, as [12080, 12, 9]."""
     found = (ctypes.c_int(), ctypes.c_int())
-    library().nvrtcVersion(*map(ctypes.byref, found))
-    return [number.value for number in found]
+    if library() is not None:
+        library().nvrtcVersion(*map(ctypes.byref, found))
+    return [driver.version(), *(number.value for number in found)]
 
 
 def _compiled(source, headers, options):
