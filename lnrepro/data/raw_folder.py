@@ -48,9 +48,7 @@ class RawFolder:
       official: whether the files must be the official ones. If not, the set gets
         another name (--as), and other files of the same format are accepted.
       progress: called now and then where reading takes long.
-      found: {place: key} of the files that were read. Two files with one key are
-        copies. The key is a hash of the content, or the place itself where a reader
-        names the file.
+      found: the places of the files that were read.
       left_out: the places of the other files.
     """
 
@@ -59,7 +57,7 @@ class RawFolder:
     checksums: Mapping[str, str | None]
     official: bool = True
     progress: Progress = no_progress
-    found: dict[str, object] = dataclasses.field(default_factory=dict)
+    found: set[str] = dataclasses.field(default_factory=set)
     left_out: set[str] = dataclasses.field(default_factory=set)
 
     def find(self, name: str) -> pathlib.Path | None:
@@ -67,8 +65,7 @@ class RawFolder:
         for suffix in ("", *SUFFIXES):
             path = self.folder / (name + suffix)
             if path.exists():
-                # Copies are counted among files that are chosen by their names only.
-                self.found[name] = name
+                self.found.add(name)
                 return path
         return None
 
@@ -151,12 +148,8 @@ class RawFolder:
         """
         if (self.folder / folder).is_dir():
             found = self.paths(wanted, folder)
-            contents = ((name, files.read(path)) for name, path in found)
-        else:
-            contents = self._chosen(self._members(folder, archives), wanted, folder)
-        for name, content in contents:
-            self.found[f"{folder}/{name}"] = hash(content)
-            yield name, content
+            return ((name, files.read(path)) for name, path in found)
+        return self._chosen(self._members(folder, archives), wanted, folder)
 
     def _members(
         self, folder: str, archives: Sequence[str]
@@ -203,14 +196,13 @@ class RawFolder:
                     f"{self.folder / folder}: {name} is there more than once, such as "
                     "plain and packed; remove one of them"
                 )
-            self.found[place] = place
+            self.found.add(place)
             yield name, content
 
     def summary(self) -> dict[str, Any]:
         """Return counts of the files, and the first that were left out, as JSON."""
         counts = {
             "files read": len(self.found),
-            "copies among them": len(self.found) - len(set(self.found.values())),
             "files left out": len(self.left_out),
             "such as": ", ".join(sorted(self.left_out)[:NAMED]),
         }

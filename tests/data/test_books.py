@@ -103,10 +103,7 @@ def test_wrong_books_are_named_and_leave_nothing(tmp_path, text, message):
     assert not list(tmp_path.glob("data/*"))
 
 
-def test_copies_are_counted_and_a_folder_without_books_is_named(tmp_path):
+def test_a_folder_without_books_is_named(tmp_path):
     write(tmp_path / "raw", {"notes.md": ""})
     with refused(r"raw: no \.txt file there"):
         prepare(tmp_path, {})
-    prepare(tmp_path, {"one": TEXTS["b0"], "two": TEXTS["b1"], "one (1)": TEXTS["b0"]})
-    opened = data.open_set("books", tmp_path / "data")
-    assert list(opened.files.values()) == [3, 1, 1, "notes.md"]

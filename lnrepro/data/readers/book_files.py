@@ -36,9 +36,9 @@ def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Conten
     """Write the columns of books.
 
     Args:
-      books: the books. A name is the place of a file in the folder.
+      books: the books. A name is that of a file in the folder.
       folder: where the columns are written.
-      raw: the folder of the books, which counts copies and is told of progress.
+      raw: the folder of the books, for messages and progress.
 
     Raises:
       DataError: a book is damaged or not tokenised, or there is no triple.
@@ -47,7 +47,7 @@ def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Conten
     starts = [0]
     name = "none"
     for name, blocks in books:
-        attached = apart = digest = 0
+        attached = apart = 0
         for number, text in blocks:
             raw.progress(f"reading {name}", number, 0)
             block = plain_text(text).encode("utf-8")
@@ -56,9 +56,6 @@ def index(books: Iterable[Book], folder: pathlib.Path, raw: RawFolder) -> Conten
             attached += len(ATTACHED.findall(block))
             apart += len(APART.findall(block))
             lines.add(block)
-            digest = hash((digest, block))
-        if name in raw.found:
-            raw.found[name] = digest
         if attached > apart:
             raise DataError(
                 f"{raw.folder / name}: {attached:,} lines end with a full stop that is "
