@@ -3,6 +3,7 @@
 Shape letters: B batch, N images, H height, W width, K classes.
 """
 
+import functools
 import math
 
 import jax
@@ -11,9 +12,7 @@ import numpy as np
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from experiments.sets import open_set
-from lnrepro.data.batches import eval_batches, train_batches
-from lnrepro.data.plan import Plan
+from experiments.sets import evaluation_batches, open_set, training_batches
 from lnrepro.data.reader import INDEX, ColumnSpec
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment, Metric
@@ -94,16 +93,10 @@ def make(config: ConfigDict, network: nn.Module) -> Experiment:
 
     mean_metrics = evaluation.mean_over_examples(metrics)
 
-    def batches(start_step):
-        columns = open_set(config).columns("train")
-        plan = Plan(len(columns["label"]), config.batch_size, config.seed)
-        return train_batches(columns, plan, start_step=start_step)
-
     def evaluate(vars, split):
-        # Every image of the split counts once; the last batch is padded and masked.
-        columns = open_set(config).columns(split)
-        examples = eval_batches(columns, config.eval_batch_size)
-        return Evaluation(mean_metrics(vars, examples))
+        # Every image of the split counts once.
+        return Evaluation(mean_metrics(vars, evaluation_batches(config, split)))
 
+    batches = functools.partial(training_batches, config)
     evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)
     return Experiment(init, loss, batches, evals, TRAIN_METRICS)

@@ -5,9 +5,8 @@ from functools import partial
 import jax
 from ml_collections import ConfigDict
 
-from experiments.sets import open_set
-from lnrepro.data.batches import eval_batches, evenly_spaced, train_batches
-from lnrepro.data.plan import Plan
+from experiments.sets import evaluation_batches, open_set, training_batches
+from lnrepro.data.batches import eval_batches, evenly_spaced
 from lnrepro.engine.evaluation import mean_over_examples, split_eval, split_evals
 from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
@@ -51,15 +50,8 @@ def make(config: ConfigDict) -> Experiment:
         bound = means["reconstruction"] + means["kl"]
         return bound, ({}, {"bound": bound, **means})
 
-    def batches(start_step):
-        columns = open_set(config).columns("train")
-        plan = Plan(len(columns["image"]), config.batch_size, config.seed)
-        return train_batches(columns, plan, start_step=start_step)
-
     def evaluate(vars, split):
-        columns = open_set(config).columns(split)
-        examples = eval_batches(columns, config.eval_batch_size)
-        return Evaluation(mean_bounds(vars, examples))
+        return Evaluation(mean_bounds(vars, evaluation_batches(config, split)))
 
     def evaluate_final(vars, split):
         images = open_set(config).columns(split)["image"]
@@ -72,6 +64,7 @@ def make(config: ConfigDict) -> Experiment:
         drawn = pictures.draw_all(draw, vars["params"], shown, key)
         return Evaluation(scalars, drawn, pictures.TEXTS)
 
+    batches = partial(training_batches, config)
     evals = split_evals(config, evaluate, EVAL_METRICS)
     final_metrics = {evaluations.name_of_nll(samples): NATS}
     evals["final"] = split_eval(config, "test", evaluate_final, final_metrics)
