@@ -7,7 +7,6 @@ A long text is broken into lines. Other samples, neater or wilder: `write_lines`
 """
 
 import pathlib
-import sys
 import textwrap
 
 from lnrepro.engine.command_line import Parser
@@ -37,11 +36,6 @@ def main(argv: list[str]) -> None:
     if not lines:
         raise UserError("--text is empty: give the text to write")
     written = run.write_lines(lines, seed=0, bias=1.0)
-    for line in written:
-        if line.other:
-            print(run.describe_other(line.other), file=sys.stderr)
-        if not line.written.ended:
-            print(f"{line.text!r} was not finished; train longer", file=sys.stderr)
     svg = pictures.svg([line.strokes for line in written])
     args.out.write_text(svg, encoding="utf-8")
     print(f"wrote {args.out}")

@@ -55,9 +55,7 @@ class Model(LoadedRun):
         bias: float = 1.0,
         steps: int | None = None,
     ) -> list[np.ndarray]:
-        """Write one line.
-
-        What was not written as it should is logged, by the logger "lnrepro".
+        """Write one line, see `write_lines`.
 
         Args:
           text: at most 1,000 characters. The network was trained on lines of at most
@@ -74,10 +72,6 @@ class Model(LoadedRun):
           UserError: an argument that is not possible, or a point that is not finite.
         """
         (line,) = self.write_lines([text], seed, bias=bias, steps=steps)
-        if line.other:
-            logger.warning("%s", self.describe_other(line.other))
-        if not line.written.ended:
-            logger.warning("%r was not finished; raise steps or bias", text)
         return line.strokes
 
     def write_lines(
@@ -89,6 +83,8 @@ class Model(LoadedRun):
         steps: int | None = None,
     ) -> list[Line]:
         """Write several lines together.
+
+        What was not written as it should is logged, by the logger "lnrepro".
 
         Args:
           texts: the text of each line.
@@ -131,14 +127,16 @@ class Model(LoadedRun):
             inputs.finite(steps, f"points of {text[:40]!a}", inputs.BROKEN)
             strokes = strokes_of(steps)
             lines.append(Line(text, other, strokes, one))
+            if other:
+                count, listed = len(self._numbers) + 1, " ".join(other)
+                logger.warning(
+                    "not among the %d symbols, written as 'other': %s", count, listed
+                )
+            if not one.ended:
+                logger.warning(
+                    "%r was not finished; train longer, or raise steps or bias", text
+                )
         return lines
-
-    def describe_other(self, other: Sequence[str]) -> str:
-        """Return a line about characters that are not symbols."""
-        return (
-            f"not among the {len(self._numbers) + 1} symbols, written as 'other': "
-            + " ".join(other)
-        )
 
     @functools.cached_property
     def scale(self) -> Lines:

@@ -11,7 +11,7 @@ from tests.runs import smoke_run
 
 
 @pytest.mark.slow
-def test_text_becomes_a_drawing(tmp_path, capsys):
+def test_text_becomes_a_drawing(tmp_path, caplog):
     folder = smoke_run("handwriting", tmp_path)
     width = config_file.read("configs/handwriting.py:smoke").model.characters
     flags, drawings = [f"--workdir={folder}", f"--text={'a' * width} 7"], []
@@ -24,7 +24,7 @@ def test_text_becomes_a_drawing(tmp_path, capsys):
     assert drawings[0].count("<g>") == 2
     assert re.search(r"[ML ]-?\d+\.\d+,", drawings[0])
     assert "nan" not in drawings[0]
-    assert "not among the 57 symbols, written as 'other': 7" in capsys.readouterr().err
+    assert "not among the 57 symbols, written as 'other': 7" in caplog.text
     with refused("--text is empty"):
         write_handwriting.main([flags[0], "--text= "])
 
