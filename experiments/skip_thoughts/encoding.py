@@ -106,15 +106,13 @@ class WordVectors:
         if known:
             for mark in QUOTATION_MARKS:
                 self._ids.setdefault(mark, self._ids[known[0]])
-        self._mapped: dict[str, np.ndarray] = {}
         if word2vec is None:
             return
+        from sklearn.linear_model import LinearRegression
+
         words, vectors = shared(vocabulary, word2vec)
-        x = vectors.astype(np.float64)
-        y = self.table[vocabulary.encode(words)].astype(np.float64)
-        x_mean, y_mean = x.mean(0), y.mean(0)
-        self._map = np.linalg.lstsq(x - x_mean, y - y_mean, rcond=None)[0]
-        self._shift = y_mean - x_mean @ self._map
+        table = self.table[vocabulary.encode(words)].astype(np.float64)
+        self._regression = LinearRegression().fit(vectors.astype(np.float64), table)
 
     def __call__(self, tokens: Sequence[str]) -> np.ndarray:
         """Return the vectors [t, D] of tokens, in the data type of the table."""
@@ -128,10 +126,8 @@ class WordVectors:
         if self.word2vec is None or "_" in token or token not in self.word2vec:
             self.unknown += 1
             return self.table[self._ids[UNKNOWN]]
-        if token not in self._mapped:
-            mapped = self.word2vec[token] @ self._map + self._shift
-            self._mapped[token] = mapped.astype(self.table.dtype)
-        return self._mapped[token]
+        (mapped,) = self._regression.predict(self.word2vec[token][None])
+        return mapped.astype(self.table.dtype)
 
 
 @dataclasses.dataclass(eq=False)
