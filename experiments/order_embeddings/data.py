@@ -17,10 +17,11 @@ from lnrepro.data.ragged import forget_pages
 from lnrepro.fields import Size
 
 from .captions import Captions
+from .fields import FIELDS
 
 # Images of a fold, and number of folds, in Table 2.
-FOLD = 1000
-FOLDS = 5
+FOLD = FIELDS["evaluation.fold"].default
+FOLDS = FIELDS["evaluation.folds"].default
 
 
 class Split(NamedTuple):

@@ -6,10 +6,11 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.fields import Size
 
-# The number of words of the authors.
-VOCABULARY = 20_000
-# Lengths to which current sentences are padded.
-BUCKETS = (5, 10, 15, 20, 25, 30)
+from .fields import FIELDS
+
+# Those of the authors.
+BUCKETS = FIELDS["data.buckets"].default
+VOCABULARY = FIELDS["model.vocabulary"].default
 
 
 def sizes(config: ConfigDict) -> dict[str, Size]:
