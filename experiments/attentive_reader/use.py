@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from lnrepro.data.ragged import Ragged
-from lnrepro.data.readers.cnn import NUMBER, UNKNOWN
+from lnrepro.data.readers.cnn import UNKNOWN, read_as
 from lnrepro.data.readers.question import ENTITY, PLACEHOLDER, ranks
 from lnrepro.data.text import plain_text
 from lnrepro.engine import inputs
@@ -101,11 +101,8 @@ class Model(LoadedRun):
         return tokens
 
     def _known(self, word):
-        """Return what a word is looked up as; see `lnrepro.data.readers.cnn`."""
-        for known in (word, word.lower()):
-            if known in self._ids:
-                return known
-        return NUMBER if word.isdigit() else UNKNOWN
+        """Return what a word is looked up as."""
+        return read_as(word if word in self._ids else word.lower(), self._ids)
 
     def _column(self, words):
         """Return a column of one text, as numbers of words."""

@@ -24,7 +24,7 @@ Id 0 is padding, the next ids are the entities, and the other words follow by fr
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -153,8 +153,7 @@ def content_of(
     # Preliminary ids are in the order of first appearance. One table maps all examples.
     final = np.empty(len(words), np.int32)
     for token, i in words.items():
-        default = NUMBER if token.isdigit() else UNKNOWN
-        final[i] = ids.get(token, ids.get(default, 0))
+        final[i] = ids.get(read_as(token, ids), 0)
     columns, counts = {}, {}
     for split, examples in splits.items():
         columns[split] = {
@@ -179,6 +178,13 @@ def content_of(
         "left_out": [],
     }
     return Content(columns, facts)
+
+
+def read_as(token: str, ids: Container[str]) -> str:
+    """Return the word as which a token is read: itself, if it has an id."""
+    if token in ids:
+        return token
+    return NUMBER if token.isdigit() else UNKNOWN
 
 
 def entity_number(token: str) -> int:
