@@ -48,7 +48,7 @@ class WindowCell(functional.Cell):
     window, under the same norm; window [H, 3K] and window_bias [3K].
 
     Attributes:
-      lstm: the LSTM, without batch norm.
+      lstm: the LSTM, without batch norm and weight norm.
       symbols: V.
       gaussians: K.
       kappa_bias: start of the bias of kappa^.
@@ -88,13 +88,13 @@ class WindowCell(functional.Cell):
         )
 
     def prepare(self, params):
-        """Join the two parts of W_x, each prepared as the LSTM's norm asks for."""
-        of_lstm = _without_window(params)
-        weights, rest = self.lstm.prepare(of_lstm)
-        from_window = self.lstm.prepare(of_lstm | {"w_x": params["w_w"]}).weights
-        joined = jnp.concatenate([weights["w_x"], from_window["w_x"]])
+        """Join the two parts of W_x."""
+        joined = jnp.concatenate([params["w_x"], params["w_w"]])
+        weights, rest = self.lstm.prepare(_without_window(params) | {"w_x": joined})
+        # This product is not one of x alone, which has the name w_x in other cells.
+        joined = weights.pop("w_x")
         return functional.Prepared(
-            {"w_xw": joined, "w_h": weights["w_h"], "window": params["window"]},
+            {"w_xw": joined, **weights, "window": params["window"]},
             {"lstm": rest, "window_bias": params["window_bias"]},
         )
 
@@ -102,7 +102,6 @@ class WindowCell(functional.Cell):
         """Take one step of the LSTM, then move the window."""
         x_and_w = jnp.concatenate([x, carry.w], axis=-1)
 
-        # W_x of the LSTM has two parts here.
         def dot_of_lstm(name, v):
             return dot("w_xw" if name == "w_x" else name, v)
 
