@@ -18,27 +18,19 @@ ORDER, BATCH_ORDER, DRAWS = (stream << 62 for stream in range(3))
 
 
 class BatchPlan(Protocol):
-    """What `train_batches` asks of a plan; `Plan` is one."""
+    """What `train_batches` asks of a plan; `Plan` is one.
 
-    @property
-    def size(self) -> int:
-        """Number of examples N."""
-        ...
+    Attributes:
+      size: number of examples N.
+      batch_size: number of examples B in a batch.
+      seed: any integer.
+      buckets: lengths to pad to, in ascending order; none where nothing is padded.
+    """
 
-    @property
-    def batch_size(self) -> int:
-        """Number of examples B in a batch."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Any integer."""
-        ...
-
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        """Lengths to pad to, in ascending order; none where nothing is padded."""
-        ...
+    size: int
+    batch_size: int
+    seed: int
+    buckets: tuple[int, ...]
 
     def rows(self, k: int) -> np.ndarray:
         """Return the rows of batch k [B]."""
@@ -59,7 +51,7 @@ def draws_of(plan: BatchPlan, k: int) -> np.ndarray:
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Plan:
     """Which rows of a split each training batch holds.
 
