@@ -11,9 +11,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.rendering import pixels_of
-from lnrepro.data.batches import eval_batches, evenly_spaced
+from lnrepro.data.batches import evenly_spaced
 
-from .data import Columns, Shapes
+from .data import Columns, evaluation_batches
 
 # Number of questions that are shown.
 EXAMPLES = 4
@@ -55,7 +55,7 @@ def read_examples(
     words: Sequence[str],
     read: Callable,
 ) -> list[Example]:
-    """Let a reader answer some questions, evenly spaced.
+    """Let a reader answer some questions, evenly spaced, from short to long.
 
     Args:
       config: the config of the run.
@@ -66,9 +66,8 @@ def read_examples(
     """
     # Neighbouring questions may be about one story.
     shown = rows[evenly_spaced(len(rows), EXAMPLES)]
-    pad = Shapes(config, columns).largest()
     examples = []
-    for batch in eval_batches(columns, len(shown), order=shown, pad=pad):
+    for batch in evaluation_batches(config, columns, shown, len(shown)):
         attention, best = jax.device_get(read(batch))
         for b, length in enumerate(batch["passage_length"]):
             question = batch["question"][b, : batch["question_length"][b]]

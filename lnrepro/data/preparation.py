@@ -53,14 +53,13 @@ def prepare(
     if reader and not (name in table.TABLE and reader.sha256):
         # Of what another reader reads, only a checksum shows that it is official.
         own_name = own_name or name
+    reader = reader or table.reader_of(name, data_dir)
     if own_name is None:
         final = table.folder_of(name, data_dir)
         # A prepared set never changes, so nothing is left to do.
         if set_folder.open_folder(final):
             return final
-        reader = reader or table.reader_of(name, data_dir)
     else:
-        reader = reader or table.reader_of(name, data_dir)
         final = root / own_name / reader.version
         if own_name in table.TABLE or not table.OWN_NAME.fullmatch(own_name):
             raise DataError(
