@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
     if args.rates:
         from scripts.paper import tables
 
-        (args.out / "rates.md").write_text(tables.rates(runs), encoding="utf-8")
+        _write(args.out / "rates.md", tables.rates(runs))
     write_index(args.out)
 
 
@@ -92,8 +92,8 @@ def draw_all(
         parts.append(tables.answers(tables.answered(runs, found)))
         forest.draw_answers(found[TUNED], out / "answers")
     if rows or not parts:
-        parts.append(tables.claims(others))
-    (out / "verdicts.md").write_text("\n".join(parts), encoding="utf-8")
+        parts.append(tables.claims(rows))
+    _write(out / "verdicts.md", "\n\n".join(parts))
     for number, figure in FIGURES.items():
         if experiments is None or figure.experiment in experiments:
             draw_figure(number, runs, out)
@@ -104,7 +104,7 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     """Draw a figure of the paper and its table, or name the command for its runs."""
     from scripts.paper import curves
     from scripts.paper.axes import FIGURES
-    from scripts.paper.tables import TABLES
+    from scripts.paper.tables import TABLES, beside_the_paper
 
     figure = FIGURES[number]
     own = [run for run in runs if run.experiment == figure.experiment]
@@ -113,8 +113,8 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     sweep = f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
     print(f"figure {number}, runs: {len(own) or f'none; {sweep}  trains them'}")
     if number in TABLES:
-        name, table = TABLES[number]
-        (out / f"{name}.md").write_text(table(runs), encoding="utf-8")
+        table = TABLES[number]
+        _write(out / f"{table.name}.md", beside_the_paper(table, runs))
 
 
 def draw_metric(
@@ -133,8 +133,12 @@ def draw_metric(
     # valid_error for valid/error.
     name = re.sub(r"\W+", "_", metric)
     sign = {"min": 1, "max": -1, None: claims.sign(metric)}[best]
-    (out / f"{name}.md").write_text(tables.ends_of(metric, own, sign), "utf-8")
+    _write(out / f"{name}.md", tables.ends_of(metric, own, sign))
     curves.draw(curves.of_metric(metric, own), own, out / name)
+
+
+def _write(path, table):
+    path.write_text(f"{table}\n", encoding="utf-8")
 
 
 def write_index(out: pathlib.Path) -> None:

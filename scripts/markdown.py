@@ -13,6 +13,9 @@ def row(cells: Iterable[object]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def table(names: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return a table."""
-    return "\n".join([head(names), *map(row, rows)])
+def table(
+    names: Sequence[str], rows: Iterable[Iterable[object]], note: str = ""
+) -> str:
+    """Return a table, and a note below it."""
+    text = "\n".join([head(names), *map(row, rows)])
+    return f"{text}\n\n{note}" if note else text

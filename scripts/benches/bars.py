@@ -8,7 +8,8 @@ import pathlib
 
 from scripts.benches import records
 from scripts.paper import plot
-from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS, WIDTH
+from scripts.paper.plot import WIDTH_OF_BAR, Line, Panel
+from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS
 
 PICTURE = pathlib.Path(__file__).resolve().parents[2] / "docs/pictures/cells.png"
 # {title of a panel: name of a record}.
@@ -30,26 +31,25 @@ def draw(path: pathlib.Path) -> None:
     Args:
       path: the PNG file.
     """
-    size = (WIDTH, HEIGHT_OF_PANEL * len(RECORDS) + 0.3)
-    with plot.figure(path, size, len(RECORDS)) as (fig, panels):
-        for ax, (title, name) in zip(panels, RECORDS.items(), strict=True):
-            record = records.kept(name)
-            rows = record["details"]
-            width = 0.8 / len(BARS)
-            for i, (key, (label, colour, hatch)) in enumerate(BARS.items()):
-                ratios = [
-                    rows[s][key]["ms"] / rows[s][UNIT]["ms"] if key in rows[s] else 0
-                    for s in SHAPES
-                ]
-                places = [
-                    k + (i - (len(BARS) - 1) / 2) * width for k in range(len(SHAPES))
-                ]
-                look = {"color": colour, "hatch": hatch, "edgecolor": "white"}
-                ax.bar(places, ratios, width, label=label, linewidth=0, **look)
-            ax.axhline(1, color="black", linewidth=0.8, linestyle="--")
-            ax.set(title=f"{title} ({record['device']})", ylim=(0, 1.2))
-            ax.set_xticks(range(len(SHAPES)), SHAPES)
-            ax.set_ylabel("time / Flax's with LN")
-            ax.grid(axis="x", visible=False)
-        handles, labels = panels[-1].get_legend_handles_labels()
-        fig.legend(handles, labels, loc="outside upper center", ncols=len(BARS))
+    panels = []
+    for title, name in RECORDS.items():
+        record, lines = records.kept(name), []
+        rows = [record["details"][shape] for shape in SHAPES]
+        for i, (key, (label, colour, hatch)) in enumerate(BARS.items()):
+            shift = (i - (len(BARS) - 1) / 2) * WIDTH_OF_BAR
+            places = [k + shift for k in range(len(SHAPES))]
+            ratios = [
+                row[key]["ms"] / row[UNIT]["ms"] if key in row else 0 for row in rows
+            ]
+            line = Line(label, places, ratios, colour=colour, style=hatch)
+            lines.append(line)
+        settings = {
+            "title": f"{title} ({record['device']})",
+            "ylim": (0, 1.2),
+            "xticks": range(len(SHAPES)),
+            "xticklabels": SHAPES,
+            "ylabel": "time / Flax's with LN",
+        }
+        panels.append(Panel(lines, settings))
+    height = HEIGHT_OF_PANEL * len(panels) + 0.3
+    plot.draw(panels, path, None, 1, plot.bars, height)

@@ -1,6 +1,6 @@
 """Claims of the paper about its curves, as comparisons of two norms."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from experiments import classification
@@ -23,8 +23,6 @@ NORMS = {
     "weight": "weight norm",
     "rms": "RMS norm",
 }
-# How soon the first norm reaches the second's best value, and how far apart they end.
-KINDS = ("speed", "end")
 # The numbers of all experiments.
 METRICS = {
     **attentive_reader.METRICS,
@@ -49,7 +47,10 @@ def sign(metric: str) -> int:
 
 
 class Claim(NamedTuple):
-    """A claim of the paper.
+    """What the paper says of two norms.
+
+    It says how soon the first one reaches the second's best value, and how far apart
+    they end: the two `scripts.paper.verdicts.NUMBERS`.
 
     Attributes:
       part: the figure or section.
@@ -58,8 +59,7 @@ class Claim(NamedTuple):
       quantity: what people call the metric.
       better: the norm that is claimed to be better.
       baseline: the norm that it is compared with.
-      kind: one of `KINDS`.
-      paper: what the paper says.
+      paper: what the paper says of the speed and of the end.
       batch_size: that of its runs; None: any.
       scales: where it is not empty, the metric is a sum: of these metrics, each over
         the number beside it. Large sums are better.
@@ -71,8 +71,7 @@ class Claim(NamedTuple):
     quantity: str
     better: str
     baseline: str
-    kind: str
-    paper: str
+    paper: tuple[str, str]
     batch_size: int | None = None
     scales: tuple[tuple[str, float], ...] = ()
 
@@ -89,7 +88,7 @@ class Claim(NamedTuple):
 
     @property
     def comparison(self) -> str:
-        """What it compares; it has a claim of each kind."""
+        """What it compares."""
         return f"{self.part}, {self.quantity}: {self._norms}"
 
     @property
@@ -101,10 +100,10 @@ class Claim(NamedTuple):
         if not self.scales:
             return run.curve(self.metric)
         curves = [(run.curve(metric), scale) for metric, scale in self.scales]
-        steps = set.intersection(*(set(curve) for curve, _ in curves))
         sums = {}
-        for step in sorted(steps):
-            sums[step] = sum(curve[step] / scale for curve, scale in curves)
+        for step in curves[0][0]:
+            if all(step in curve for curve, _ in curves):
+                sums[step] = sum(curve[step] / scale for curve, scale in curves)
         return sums
 
     def is_about(self, run: RecordedRun) -> bool:
@@ -118,15 +117,15 @@ def _claims(
     figure: tuple[str, str],
     metrics: Mapping[str, str],
     pairs: Iterable[tuple[str, str]],
-    papers: tuple[str, str],
+    paper: tuple[str, str],
     batch_size: int | None = None,
-) -> Iterator[Claim]:
-    """Yield both claims about each metric, {metric: quantity}, and pair of norms."""
+) -> list[Claim]:
+    """Return the claims about each metric, {metric: quantity}, and pair of norms."""
+    claims = []
     for metric, quantity in metrics.items():
         for norms in pairs:
-            for kind, paper in zip(KINDS, papers, strict=True):
-                of_kind = kind, paper, batch_size
-                yield Claim(*figure, metric, quantity, *norms, *of_kind)
+            claims.append(Claim(*figure, metric, quantity, *norms, paper, batch_size))
+    return claims
 
 
 NONE, BATCH = ("layer", "none"), ("layer", "batch")
@@ -201,8 +200,7 @@ TRANSFER = Claim(
     quantity="five tasks",
     better="layer",
     baseline="none",
-    kind="end",
-    paper="better",
+    paper=("", "better"),
     scales=(
         ("sick/pearson", 0.0204),
         ("mr/accuracy", 0.743),
@@ -214,18 +212,20 @@ TRANSFER = Claim(
 
 
 class Question(NamedTuple):
-    """A primary question: one claim, tested once, with ten pairs of fresh seeds.
+    """A primary question, tested once, with ten pairs of fresh seeds.
 
     Attributes:
       section: of the paper.
       claim: the claim.
       pilot: how far the norms ended apart in the pilot, in standard deviations of the
         difference of a pair. Negative: against the claim.
+      number: which of `scripts.paper.verdicts.NUMBERS` it is about.
     """
 
     section: str
     claim: Claim
     pilot: float
+    number: str = "speed"
 
     @property
     def name(self) -> str:
@@ -243,21 +243,20 @@ class Question(NamedTuple):
         return "small_bz4" if self.claim.batch_size == 4 else "small"
 
 
-def _speed(part, quantity, baseline):
-    """Return the claim that layer norm is faster, the first about these."""
-    names = part, quantity, baseline, "speed"
-    return next(c for c in CLAIMS if (c.part, c.quantity, c.baseline, c.kind) == names)
+def _first(part, baseline):
+    """Return the first claim of a figure that compares with a norm."""
+    return next(c for c in CLAIMS if (c.part, c.baseline) == (part, baseline))
 
 
 PLAN = (
-    Question("6.1", _speed("Figure 1", "image recall", "none"), 8.7),
-    Question("6.2", _speed("Figure 2", "validation error", "none"), 0.7),
-    Question("6.2", _speed("Figure 2", "validation error", "batch_everywhere"), 0.4),
-    Question("6.3", TRANSFER, 3.7),
-    Question("6.4", _speed("Figure 4", "test bound", "none"), 2.7),
-    Question("6.5", _speed("Figure 5", "validation NLL", "none"), -8.2),
-    Question("6.6", _speed("Figure 6, batch size 128", "training NLL", "batch"), 3.0),
-    Question("6.6", _speed("Figure 6, batch size 4", "training NLL", "batch"), 92.0),
+    Question("6.1", _first("Figure 1", "none"), 8.7),
+    Question("6.2", _first("Figure 2", "none"), 0.7),
+    Question("6.2", _first("Figure 2", "batch_everywhere"), 0.4),
+    Question("6.3", TRANSFER, 3.7, "end"),
+    Question("6.4", _first("Figure 4", "none"), 2.7),
+    Question("6.5", _first("Figure 5", "none"), -8.2),
+    Question("6.6", _first("Figure 6, batch size 128", "batch"), 3.0),
+    Question("6.6", _first("Figure 6, batch size 4", "batch"), 92.0),
 )
 
 # What pages call the experiments of the questions: {folder of experiments/: name}.

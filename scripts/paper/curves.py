@@ -5,10 +5,10 @@ import csv
 import pathlib
 from collections.abc import Sequence
 
-from scripts.paper import plot, protocols
-from scripts.paper.axes import Figure, Panel
+from scripts.paper import axes, plot, protocols
+from scripts.paper.axes import Figure
 from scripts.paper.claims import NORMS
-from scripts.paper.plot import Line, Subplot
+from scripts.paper.plot import Line, Panel
 from scripts.paper.records import RecordedRun, difference
 from scripts.paper.style import LOOKS
 
@@ -16,7 +16,7 @@ from scripts.paper.style import LOOKS
 STYLES = ("-", "--", "-.", (0, (1, 1)))
 
 
-def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
+def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Panel]:
     """Return the panels of a figure, with the medians and ranges over seeds.
 
     Where norms were trained under both protocols, each protocol has its panels. Where
@@ -48,7 +48,7 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
                 shown = [*panel.ylim, *(line.y[-1] for line in lines)]
                 settings |= {"xlim": figure.xlim, "ylim": (min(shown), max(shown))}
                 printed = panel.printed
-            subplots.append(Subplot(lines, settings, printed))
+            subplots.append(Panel(lines, settings, printed))
     return subplots
 
 
@@ -139,7 +139,7 @@ def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> Non
 
 def of_metric(metric: str, runs: Sequence[RecordedRun]) -> Figure:
     """Return a figure that is not the paper's, of one metric of some runs."""
-    panel = Panel(metric, (metric,), title=metric)
+    panel = axes.Panel(metric, (metric,), title=metric)
     return Figure(metric, "", (panel,), sorted({run.config.norm for run in runs}))
 
 

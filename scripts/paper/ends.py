@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from scripts.paper import compare, verdicts
-from scripts.paper.claims import CLAIMS, PLAN, Claim
+from scripts.paper.claims import CLAIMS, TRANSFER, Claim
 from scripts.paper.records import RecordedRun, difference
 from scripts.paper.verdicts import Verdict
 
@@ -46,7 +46,7 @@ class End(NamedTuple):
 
 def of_metric(
     metric: str, runs: Iterable[RecordedRun], sign: int
-) -> Iterator[tuple[str, End, dict[str, Verdict]]]:
+) -> Iterator[tuple[str, End, Verdict | None]]:
     """Yield the end of each norm and setting in a metric.
 
     Args:
@@ -55,8 +55,8 @@ def of_metric(
       sign: 1 if small values are better, -1 otherwise.
 
     Yields:
-      The settings in which other runs differ, as text; the end; and {kind: verdict}
-      against `BASELINE` with the same settings.
+      The settings in which other runs differ, as text; the end; and the verdict
+      against `BASELINE` with the same settings, None where there is no seed of both.
     """
 
     def curve(run):
@@ -73,11 +73,9 @@ def of_metric(
         curves = {norm: compare.by_seed(of, curve) for norm, of in of_norm.items()}
         baseline = curves.get(BASELINE, {})
         for norm in sorted(curves, key=lambda norm: (norm != BASELINE, norm)):
-            against = {}
+            against = None
             if norm != BASELINE and curves[norm].keys() & baseline.keys():
-                pairs = compare.paired(curves[norm], baseline, sign)
-                kinds = verdicts.QUANTITIES
-                against = {kind: verdicts.judged(kind, pairs) for kind in kinds}
+                against = verdicts.of_pairs(curves[norm], baseline, sign)
             if end := _end(of_norm[norm], curves[norm]):
                 yield settings[own], end, against
 
@@ -106,7 +104,7 @@ def by_rate(
     Args:
       runs: the runs; those that have not ended are left out.
     """
-    claims = [*(question.claim for question in PLAN), *CLAIMS]
+    claims = [TRANSFER, *CLAIMS]
     groups = collections.defaultdict(list)
     for run in runs:
         about = [claim for claim in claims if claim.is_about(run)]

@@ -2,111 +2,135 @@
 
     python -m scripts.paper.pages
 
-rewrites the sections "written by scripts.paper.pages: NAME" of the pages, the numbers
-that `scripts.paper.numbers` finds in their sentences, and the pictures of cells and of
-PPO.
+writes the pictures of cells and of PPO, and what stands between these comments:
+
+    <!-- written by scripts.paper.pages: NAME -->table<!-- end -->
+    <!--h100-cells-lstm:time,_ours_LN_/_Flax_LN-->0.46<!--/-->
+
+The second one names a record and a key, with `_` for each space. A record is a file of
+docs/benchmarks without its date, and the key is one of its ratios, which gets as many
+decimals as stand there. `question-1` stands for the answer to the first question of the
+plan. Its keys are word, share, number, p and end.
 """
 
 import pathlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, run_script
-from scripts.benches import bars
+from scripts.benches import bars, records
 from scripts.benches import tables as benchmarks
-from scripts.paper import numbers, ppo, settings, tables, verdicts
-from scripts.paper.claims import PILOT
+from scripts.paper import ppo, settings, tables, verdicts
+from scripts.paper.claims import CLAIMS, PILOT
 from scripts.paper.protocols import TUNED
 from scripts.paper.records import find
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments/results"
 DOCS = ROOT / "docs"
+SECTION = re.compile(
+    r"(<!-- written by scripts\.paper\.pages: ([^\n]+) -->\n).*?(<!-- end -->)", re.S
+)
+NUMBER = re.compile(r"<!--([\w-]+):([^\s>]+)-->(.*?)<!--/-->", re.S)
 
 
-def written() -> Iterator[tuple[pathlib.Path, str]]:
-    """Yield every page that has something written, and its text.
+def pages() -> Iterator[tuple[pathlib.Path, str]]:
+    """Yield every page, and its text as the records write it.
 
     Raises:
-      UserError: a page without the lines of a section, or a number without a record.
+      UserError: a comment names a table, a record or a key that does not exist.
     """
     # The pilot, and the seeds of the plan as far as they are trained.
     runs = find([RESULTS / "small", RESULTS / "fresh"])
     found = verdicts.answers(runs)
     answered = tables.answered(runs, found)
-    answers = {}
-    for place, row in enumerate(answered, 1):
-        share = row["number"].partition(" (")[0]
-        answers[f"question-{place}"] = row | {"share": share}
+    answers = {f"question-{i}": answer for i, answer in enumerate(answered, 1)}
+    texts = _tables(runs, found, answered)
     names = "README.md", "experiments/README.md"
-    paths = [*(ROOT / name for name in names), *DOCS.rglob("*.md")]
-    texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    for name, section, text in sections(runs, found, answered):
-        path = ROOT / name
-        texts[path] = with_section(path, texts[path], section, text)
-    for path, text in texts.items():
-        yield path, numbers.written(text, answers)
+    for path in [*(ROOT / name for name in names), *DOCS.rglob("*.md")]:
+        own = texts.get(path.relative_to(ROOT).as_posix(), {})
+        yield path, written(path.read_text(encoding="utf-8"), own, answers)
 
 
-def sections(runs, found, answered) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of the page, the name and the text of each section.
+def _tables(runs, found, answered) -> dict[str, dict[str, str]]:
+    """Return {page: {name: table}}.
 
     Args:
       runs: those of the pilot and of the plan.
       found: the answers to the plan's questions.
       answered: the same as text.
     """
-    yield "README.md", "answers", tables.groups(found[TUNED])
     pilot = [run for run in runs if run.config.seed in PILOT]
-    yield "experiments/README.md", "answers", tables.answers(answered)
-    yield "experiments/README.md", "claims", tables.claims(pilot)
-    yield "docs/reproduce.md", "plan", tables.plan()
-    yield "docs/reproduce.md", "settings", settings.table()
-    yield "docs/training.md", "defaults", tables.defaults()
-    for name in ("digits", "mnist_pixels"):
-        text = tables.ends_of("train/nll", find([RESULTS / name]), 1)
-        yield "docs/experiments/sequential-mnist.md", f"{name} train/nll", text
-    yield "docs/should-i-normalise.md", "ppo", ppo.table()
     long = find([RESULTS / "runs"])
-    page = "docs/experiments/order-embeddings.md"
-    yield page, "table 2", tables.order_embeddings(long)
-    page = "docs/experiments/skip-thoughts.md"
-    yield page, "table 3", tables.skip_thoughts(long)
-    for name, section, text in benchmarks.sections():
-        yield f"docs/{name}", section, text
+    order, skip = (tables.beside_the_paper(t, long) for t in tables.TABLES.values())
+    ends = {}
+    for name in ("digits", "mnist_pixels"):
+        own = find([RESULTS / name])
+        ends[f"{name} train/nll"] = tables.ends_of("train/nll", own, 1)
+    texts = {
+        "README.md": {"answers": tables.groups(found[TUNED])},
+        "experiments/README.md": {
+            "answers": tables.answers(answered),
+            "claims": tables.claims(verdicts.of_runs(pilot, CLAIMS)),
+        },
+        "docs/reproduce.md": {"plan": tables.plan(), "settings": settings.table()},
+        "docs/training.md": {"defaults": tables.defaults()},
+        "docs/should-i-normalise.md": {"ppo": ppo.table()},
+        "docs/experiments/sequential-mnist.md": ends,
+        "docs/experiments/order-embeddings.md": {"table 2": order},
+        "docs/experiments/skip-thoughts.md": {"table 3": skip},
+    }
+    for page, name, text in benchmarks.sections():
+        texts.setdefault(f"docs/{page}", {})[name] = text
+    return texts
 
 
-def with_section(path: pathlib.Path, page: str, name: str, text: str) -> str:
-    """Return the text of a page with another text in a section.
+def written(
+    text: str, tables: Mapping[str, str], answers: Mapping[str, Mapping[str, str]]
+) -> str:
+    """Return the text of a page with the tables and the numbers of the records.
 
     Args:
-      path: where the page is, for the error.
-      page: its text.
-      name: that of the section.
-      text: the new text of the section.
+      text: the page.
+      tables: {name: table} of the page.
+      answers: those to the questions of the plan, {question-N: {key: text}}.
 
     Raises:
-      UserError: the page has no such section.
+      UserError: a comment names a table, a record or a key that does not exist.
     """
-    begin = f"<!-- written by scripts.paper.pages: {name} -->\n"
-    before, found, after = page.partition(begin)
-    if not found:
-        raise UserError(f"{path}: there is no line {begin.strip()}")
-    _, end, after = after.partition("<!-- end -->")
-    return "".join([before, begin, "\n", text.strip("\n"), "\n\n", end, after])
+
+    def table(match):
+        begin, name, end = match.groups()
+        if name not in tables:
+            raise UserError(f"{begin.strip()}: this page has no table {name!r}")
+        return f"{begin}\n{tables[name].strip()}\n\n{end}"
+
+    def number(match):
+        record, key, shown = match.groups()
+        name = key.replace("_", " ")
+        source = answers.get(record) or records.kept(record)["ratios"]
+        if name not in source:
+            raise UserError(f"{match[0]}: {record} has no {name!r}")
+        value = source[name]
+        if not isinstance(value, str):
+            value = f"{value:.{len(shown.partition('.')[2])}f}"
+        return f"<!--{record}:{key}-->{value}<!--/-->"
+
+    return NUMBER.sub(number, SECTION.sub(table, text))
 
 
 def main(argv: list[str]) -> None:
     """Rewrite the pages.
 
     Raises:
-      UserError: a wrong flag, a page without the lines of a section, or a number
-        without a record.
+      UserError: a wrong flag, or a comment that names a table, a record or a key that
+        does not exist.
     """
     parser = Parser(prog="python -m scripts.paper.pages", description=__doc__)
     parser.parse_args(argv)
-    for path, text in written():
+    for path, text in pages():
         if text != path.read_text(encoding="utf-8"):
             json_files.replace(path, text)
     bars.draw(bars.PICTURE)

@@ -1,10 +1,13 @@
-"""Pictures of lines with bands, as PNG and SVG."""
+"""Pictures, as PNG and SVG.
+
+Every picture has panels, and every panel has lines: values with a range. They are drawn
+as curves, as shares or as bars.
+"""
 
 import collections
-import contextlib
 import pathlib
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -18,28 +21,30 @@ from scripts.paper.style import HEIGHT_OF_PANEL, STYLE, WIDTH
 
 # Number of letters of the caption that fit into a line.
 LETTERS = 150
+# Four bars fit beside each other.
+WIDTH_OF_BAR = 0.2
 
 
 class Line(NamedTuple):
-    """A line over N values of x, with a band.
+    """N values with a range, at N places.
 
     Attributes:
       label: text of the legend.
       x: [N].
       y: [N].
-      low: [N], lower edge of the band.
-      high: [N], upper edge of the band.
+      low: [N], lower end of the range.
+      high: [N], upper end of the range.
       colour: the colour; None takes the next one of Matplotlib's.
-      style: the line style.
+      style: the line style, or the hatch of bars.
       points: rows about the values that it summarises.
     """
 
     label: str
-    x: np.ndarray
-    y: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    colour: str | None
+    x: Sequence | np.ndarray = ()
+    y: Sequence | np.ndarray = ()
+    low: Sequence | np.ndarray = ()
+    high: Sequence | np.ndarray = ()
+    colour: str | None = None
     style: Any = "-"
     points: Sequence[tuple] = ()
 
@@ -64,77 +69,116 @@ def median_line(
     return Line(label, np.array(xs), middle, low, high, colour, style, points)
 
 
-class Subplot(NamedTuple):
+class Panel(NamedTuple):
     """The contents of a pair of axes.
 
     Attributes:
       lines: the lines.
       settings: what `Axes.set` takes: title, xlabel, ylim and others.
-      printed: {legend: y} of horizontal lines.
+      printed: {legend: y} of horizontal lines beside curves.
+      notes: {row: (text, colour)} on the right of shares.
+      titles: the rows of shares that are titles.
     """
 
     lines: Sequence[Line]
     settings: Mapping[str, Any]
-    printed: Mapping[str, float]
+    printed: Mapping[str, float] = {}
+    notes: Mapping[int, tuple[str, str]] = {}
+    titles: Collection[int] = ()
 
 
-@contextlib.contextmanager
-def figure(
-    path: pathlib.Path,
-    size: tuple[float, float],
-    rows: int = 1,
-    columns: int = 1,
-    grid: bool = True,
-) -> Iterator[tuple[plt.Figure, Sequence[plt.Axes]]]:
-    """Yield a new figure and its axes, and write it afterwards, see `save`.
+def curves(ax: plt.Axes, panel: Panel) -> None:
+    """Draw lines with bands, and numbers that are printed somewhere."""
+    for line in panel.lines:
+        # With more points the markers would cover the line.
+        marker = "." if len(line.x) < 30 else None
+        style = {"color": line.colour, "ls": line.style, "marker": marker}
+        (drawn,) = ax.plot(line.x, line.y, label=line.label, **style)
+        band = {"color": drawn.get_color(), "alpha": 0.15, "lw": 0}
+        ax.fill_between(line.x, line.low, line.high, **band)
+    for (label, y), style in zip(panel.printed.items(), ("--", ":"), strict=False):
+        ax.axhline(y, color="0.4", ls=style, lw=1, label=label)
+    ax.set(**panel.settings)
+    if ax.get_xscale() == "linear":
+        # Long numbers would overlap.
+        ax.locator_params(axis="x", nbins=6)
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
-    Args:
-      path: that of the picture.
-      size: width and height in inches.
-      rows: rows of axes.
-      columns: columns of axes.
-      grid: whether there are lines at the ticks.
-    """
-    with plt.rc_context(STYLE | {"axes.grid": grid}):
-        fig, axes = plt.subplots(
-            rows, columns, figsize=size, squeeze=False, layout="constrained"
-        )
-        yield fig, axes.flatten()
-        save(fig, path)
+
+def shares(ax: plt.Axes, panel: Panel) -> None:
+    """Draw a point and an interval in a row, x, for each value, in percent."""
+    ax.axvline(100, color="0.4", lw=1)
+    for line in panel.lines:
+        if len(line.x):
+            ends = [line.low, line.high], [line.x, line.x]
+            ax.plot(*ends, lw=1.8, alpha=0.7, color=line.colour)
+        point = {"marker": "o", "ms": 4 if panel.notes else None, "ls": line.style}
+        ax.plot(line.y, line.x, label=line.label, color=line.colour, **point)
+    ax.set(**panel.settings)
+    for y in panel.titles:
+        ax.get_yticklabels()[y].set_fontweight("bold")
+    for y, (text, colour) in panel.notes.items():
+        # Beside the axes, in a column of its own.
+        where = {"xy": (1.01, y), "xycoords": ("axes fraction", "data")}
+        ax.annotate(text, **where, va="center", color=colour)
+    ax.minorticks_off()
+    ax.grid(visible=False)
+    ax.grid(axis="x", alpha=0.3)
+
+
+def bars(ax: plt.Axes, panel: Panel) -> None:
+    """Draw bars beside a line at 1."""
+    for line in panel.lines:
+        style = {"color": line.colour, "hatch": line.style, "edgecolor": "white"}
+        ax.bar(line.x, line.y, WIDTH_OF_BAR, label=line.label, linewidth=0, **style)
+    ax.axhline(1, color="black", linewidth=0.8, linestyle="--")
+    ax.set(**panel.settings)
+    ax.grid(axis="x", visible=False)
 
 
 def draw(
-    subplots: Sequence[Subplot], stem: pathlib.Path, caption: str = "", columns: int = 3
+    panels: Sequence[Panel],
+    path: pathlib.Path,
+    caption: str | None = "",
+    columns: int = 3,
+    kind: Callable[[plt.Axes, Panel], None] = curves,
+    height: float | None = None,
+    fontsize: int = 7,
 ) -> None:
-    """Write a picture of lines, see `save`.
+    """Write a picture, see `save`.
 
     Args:
-      subplots: its contents.
-      stem: the path of the picture.
-      caption: the text below it.
-      columns: largest number of subplots in a row.
+      panels: its contents.
+      path: that of the picture.
+      caption: the text below it; None leaves no room for it.
+      columns: largest number of panels in a row.
+      kind: how panels are drawn: `curves`, `shares` or `bars`.
+      height: that of the picture in inches; None: that of panels with curves.
+      fontsize: that of the caption, in points.
     """
-    columns = min(columns, len(subplots))
-    rows = -(-len(subplots) // columns)
-    # One panel is as high as it is wide.
-    size = (
-        (0.7 * WIDTH, 0.6 * WIDTH)
-        if columns == 1
-        else (WIDTH, HEIGHT_OF_PANEL * rows + 1)
-    )
-    letters = LETTERS if columns > 1 else int(0.6 * LETTERS)
-    with figure(stem, size, rows, columns) as (fig, axes):
-        for ax, subplot in zip(axes, subplots, strict=False):
-            _draw(ax, subplot)
-        # The last row may have more places than subplots.
-        for ax in axes[len(subplots) :]:
-            ax.set_visible(False)
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    size, letters = (WIDTH, height or HEIGHT_OF_PANEL * rows + 1), LETTERS
+    if columns == 1 and not height:
+        # One panel is as high as it is wide.
+        size, letters = (0.7 * WIDTH, 0.6 * WIDTH), int(0.6 * LETTERS)
+    with plt.rc_context(STYLE):
+        fig, axes = plt.subplots(
+            rows, columns, figsize=size, squeeze=False, layout="constrained"
+        )
         by_label = {}
-        for ax in axes[: len(subplots)]:
+        for ax, panel in zip(axes.flat, panels, strict=False):
+            kind(ax, panel)
             handles, labels = ax.get_legend_handles_labels()
             by_label |= dict(zip(labels, handles, strict=True))
+        # The last row may have more places than panels.
+        for ax in axes.flat[len(panels) :]:
+            ax.set_visible(False)
         _add_legend(fig, by_label)
-        fig.supxlabel(textwrap.fill(caption, letters), fontsize=7)
+        if caption is not None:
+            text = textwrap.fill(caption, letters, replace_whitespace=False)
+            fig.supxlabel(text, fontsize=fontsize)
+        save(fig, path)
 
 
 def _add_legend(fig, by_label):
@@ -163,20 +207,3 @@ def save(fig: plt.Figure, path: pathlib.Path) -> None:
         # Without a date, the same figure gives the same bytes.
         fig.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     plt.close(fig)
-
-
-def _draw(ax, subplot):
-    for line in subplot.lines:
-        # With more points the markers would cover the line.
-        marker = "." if len(line.x) < 30 else None
-        style = {"color": line.colour, "ls": line.style, "marker": marker}
-        (drawn,) = ax.plot(line.x, line.y, label=line.label, **style)
-        band = {"color": drawn.get_color(), "alpha": 0.15, "lw": 0}
-        ax.fill_between(line.x, line.low, line.high, **band)
-    for (label, y), style in zip(subplot.printed.items(), ("--", ":"), strict=False):
-        ax.axhline(y, color="0.4", ls=style, lw=1, label=label)
-    ax.set(**subplot.settings)
-    if ax.get_xscale() == "linear":
-        # Long numbers would overlap.
-        ax.locator_params(axis="x", nbins=6)
-        ax.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
 from lnrepro.config import flat
-from lnrepro.engine import json_files, loaded_run, provenance, workdir
+from lnrepro.engine import json_files, loaded_run, provenance, run_config, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import UserError, run_script
@@ -189,33 +189,33 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
 
 
 def _at_and_below(path) -> Iterator[RecordedRun]:
-    """Yield the runs at and below a path, in the order of their names."""
+    """Yield the runs at and below a path that can be read, in the order of names."""
     for file in [path] if path.is_file() else files_below(path):
-        if file.name == "config.json":
-            yield from _read(file)
+        lines = [""] if file.name == "config.json" else []
         if file.name.endswith(SUFFIX):
-            for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
-                yield from _read(file, number, line)
+            lines = file.read_text("utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            where = f"{file}:{number}" if line else file
+            try:
+                yield _run(file, line)
+            except (UserError, OSError) as e:
+                print(f"left out: {e}", file=sys.stderr)
+            except json_files.MALFORMED as e:
+                reason = f"not the records of a run ({type(e).__name__})"
+                print(f"left out: {where}: {reason}", file=sys.stderr)
 
 
-def _read(file, number=None, line="") -> Iterator[RecordedRun]:
-    """Yield the run of a config.json, or of a line of a file, if it can be read."""
-    try:
-        files = json.loads(line) if number else _files(file.parent)
-        folder = file / files["run"] if number else file.parent
-        config = loaded_run.LoadedRun(folder, files["config.json"]).config
-        run = RecordedRun(folder, files, config, config.data.name)
-        if config.get("seeds", 1) > 1:
-            raise UserError(f"{folder}: train each seed as a run; this one has several")
-        # Read all fields that are used later, so that a missing one is named here.
-        _ = config.experiment, config.norm, config.seed, run.fingerprint, run.records
-        yield run
-    except (UserError, OSError) as e:
-        print(f"left out: {e}", file=sys.stderr)
-    except json_files.MALFORMED as e:
-        where = f"{file}:{number}" if number else file
-        reason = f"not the records of a run ({type(e).__name__})"
-        print(f"left out: {where}: {reason}", file=sys.stderr)
+def _run(file, line) -> RecordedRun:
+    """Return the run of a line of a file, or of a config.json, which has none."""
+    files = json.loads(line) if line else _files(file.parent)
+    folder = file / files["run"] if line else file.parent
+    config = run_config.from_json(files["config.json"]["config"])
+    run = RecordedRun(folder, files, config, config.data.name)
+    if config.get("seeds", 1) > 1:
+        raise UserError(f"{folder}: train each seed as a run; this one has several")
+    # Read all fields that are used later, so that a missing one is named here.
+    _ = config.experiment, config.norm, config.seed, run.fingerprint, run.records
+    return run
 
 
 def _files(folder) -> dict[str, Any]:
@@ -260,11 +260,12 @@ def _with_distinct_data(found) -> Iterator[RecordedRun]:
     fingerprints = collections.defaultdict(set)
     for run in found:
         fingerprints[run.data].add(run.fingerprint)
+    # Where no official fingerprint is known, the name alone is enough for a single set
+    # of data.
+    for name, official in FINGERPRINTS.items():
+        fingerprints[name] = {official}
     for run in found:
-        # Where no official fingerprint is known, the name alone is enough for a single
-        # set of data.
-        known = {FINGERPRINTS[run.data]} if run.data in FINGERPRINTS else set()
-        if {run.fingerprint} != (known or fingerprints[run.data]):
+        if {run.fingerprint} != fingerprints[run.data]:
             checksum = run.fingerprint.rpartition("/")[2]
             run = run._replace(data=f"{run.data} {checksum[:8]}")
         yield run

@@ -82,8 +82,8 @@ def _settings(config: ConfigDict) -> Iterator[str]:
 def _best(experiment: str) -> str:
     """Return the norms with their own rates, by batch size where there are two."""
     found = []
-    for sweep, size in (("small", 128), ("small_bz4", 4)):
+    for sweep in ("small", "small_bz4"):
         rates = sorted(protocols.stated_rates(experiment, sweep).items())
-        words = ", ".join(f"{NORMS[norm]} {rate:g}" for norm, rate in rates)
-        found.append(f"{words} (batch {size})" if words else "")
-    return "; ".join(found) if found[1] else found[0].removesuffix(" (batch 128)")
+        found.append(", ".join(f"{NORMS[norm]} {rate:g}" for norm, rate in rates))
+    of_128, of_4 = found
+    return f"{of_128} (batch 128); {of_4} (batch 4)" if of_4 else of_128

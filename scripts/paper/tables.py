@@ -7,105 +7,121 @@ import collections
 import importlib
 import math
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from experiments import paper_results as paper
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
 from scripts.paper import ends, protocols, verdicts
-from scripts.paper.claims import CLAIMS, METRICS, PILOT, PLAN, SEEDS
+from scripts.paper.claims import METRICS, PILOT, PLAN
 from scripts.paper.records import RecordedRun
-from scripts.paper.verdicts import Answer, Verdict
+from scripts.paper.verdicts import Answer, Row, Verdict
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_COMPARABLE = "not to be compared with the paper's rows"
-PROTOCOL_NAMES = [protocol.replace("_", " ") for protocol in PROTOCOLS]
 
 
-def order_embeddings(runs: Sequence[RecordedRun]) -> str:
-    """Return Table 2: caption and image retrieval."""
-    head = ["model", "data"]
-    for way in ("caption", "image"):
-        head += [f"{way} {name}" for name in ("R@1", "R@5", "R@10", "mean r")]
+class PaperTable(NamedTuple):
+    """A table of the paper, beside which runs are shown.
 
-    def about(run, last):
-        # The names of Table 2.
-        model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
-        folds = "{folds} x {fold} images".format(**run.config.evaluation)
-        return model, f", {folds}, {run.step:,} steps"
+    Attributes:
+      name: of its file.
+      experiment: the name of its runs' folder in experiments/.
+      head: what its models and their data are called.
+      columns: {metric: title} of the scores.
+      scores: those of the paper, {model: scores}.
+      data: what they are measured on.
+      note: what stands below the table.
+      about: (run, record) -> name of the run's model, and what follows its data.
+    """
 
-    names = [f"final/{name}" for name in paper.TABLE_2_COLUMNS]
-    of_paper = paper.TABLE_2, paper.TABLE_2_DATA
-    note = (
-        "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
-        f"{NOT_COMPARABLE}. Ties count against the model."
-    )
-    digits = [1] * len(names)
-    own = [run for run in runs if run.experiment == "order_embeddings"]
-    return _beside_the_paper(head, of_paper, own, names, digits, about, note)
-
-
-def skip_thoughts(runs: Sequence[RecordedRun]) -> str:
-    """Return Table 3: the transfer tasks, or generated ones."""
-
-    def about(run, last):
-        # Runs on generated stories have the tasks story_sick, story_mr and so on.
-        is_story = run.name_of("sick/pearson") != "sick/pearson"
-        tasks = " and generated tasks" if is_story else ""
-        width = run.config.model.units
-        return "skip-thoughts", f"{tasks}; {width}-d, {last['step']:,} steps"
-
-    of_paper = paper.TABLE_3, paper.TABLE_3_DATA
-    names, digits = list(paper.TABLE_3_COLUMNS), []
-    for name in names:
-        # Accuracies are in percent.
-        digits.append(1 if name.endswith("accuracy") else 3)
-    note = (
-        "Rows with another corpus, other tasks, width or number of steps are "
-        f"{NOT_COMPARABLE}."
-    )
-    head = ("method", "corpus", *paper.TABLE_3_COLUMNS.values())
-    own = [run for run in runs if run.experiment == "skip_thoughts"]
-    return _beside_the_paper(head, of_paper, own, names, digits, about, note)
+    name: str
+    experiment: str
+    head: tuple[str, str]
+    columns: Mapping[str, str]
+    scores: Mapping[str, Sequence[float | None]]
+    data: str
+    note: str
+    about: Callable[[RecordedRun, Mapping[str, Any]], tuple[str, str]]
 
 
-def _beside_the_paper(head, of_paper, runs, metrics, digits, about, note) -> str:
+def _order_embeddings(run, last):
+    # The names of Table 2.
+    model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
+    folds = "{folds} x {fold} images".format(**run.config.evaluation)
+    return model, f", {folds}, {run.step:,} steps"
+
+
+def _skip_thoughts(run, last):
+    # Runs on generated stories have the tasks story_sick, story_mr and so on.
+    is_story = run.name_of("sick/pearson") != "sick/pearson"
+    tasks = " and generated tasks" if is_story else ""
+    width = run.config.model.units
+    return "skip-thoughts", f"{tasks}; {width}-d, {last['step']:,} steps"
+
+
+# {number of the figure that it belongs to: table}.
+TABLES = {
+    1: PaperTable(
+        name="table2",
+        experiment="order_embeddings",
+        head=("model", "data"),
+        columns=paper.TABLE_2_COLUMNS,
+        scores=paper.TABLE_2,
+        data=paper.TABLE_2_DATA,
+        note="The paper: mean over 5 folds of 1,000 images. Rows with other data are "
+        f"{NOT_COMPARABLE}. Ties count against the model.",
+        about=_order_embeddings,
+    ),
+    3: PaperTable(
+        name="table3",
+        experiment="skip_thoughts",
+        head=("method", "corpus"),
+        columns=paper.TABLE_3_COLUMNS,
+        scores=paper.TABLE_3,
+        data=paper.TABLE_3_DATA,
+        note="Rows with another corpus, other tasks, width or number of steps are "
+        f"{NOT_COMPARABLE}.",
+        about=_skip_thoughts,
+    ),
+}
+
+
+def beside_the_paper(table: PaperTable, runs: Iterable[RecordedRun]) -> str:
     """Return a table of the paper, with a row for each run that has all the metrics.
 
     A run's row is its last record with all of them. What --evaluate wrote comes first.
 
     Args:
-      head: of the table.
-      of_paper: {name: scores}, and the data that they are of.
-      runs: the runs.
-      metrics: their names, in the order of the scores.
-      digits: of each score.
-      about: (run, record) -> name of the model, and what follows the data.
-      note: what stands below the table.
+      table: the table.
+      runs: the runs, also those of other experiments.
     """
-    rows, (of_names, data) = [], of_paper
-    for name, scores in of_names.items():
-        rows.append((name, data, *_rounded(scores, digits)))
+    rows = []
+    for model, scores in table.scores.items():
+        rows.append((model, table.data, *_rounded(table, scores)))
     for run in runs:
-        names = [run.name_of(metric) for metric in metrics]
+        if run.experiment != table.experiment:
+            continue
+        names = [run.name_of(metric) for metric in table.columns]
         records = run.files.get("evaluation.json", {}), *reversed(run.records)
         complete = (record for record in records if record.keys() >= set(names))
         if last := next(complete, None):
-            model, of_run = about(run, last)
+            model, of_run = table.about(run, last)
             norm = " + LN" if run.config.norm == "layer" else ""
             data = paper.COMPARABLE_DATA.get(run.data, run.data) + of_run
-            scores = _rounded([last[name] for name in names], digits)
+            scores = _rounded(table, [last[name] for name in names])
             rows.append((f"{model}{norm} (seed {run.config.seed})", data, *scores))
-    return f"{md.table(head, rows)}\n\n{note}\n"
+    return md.table((*table.head, *table.columns.values()), rows, table.note)
 
 
-def _rounded(scores, digits) -> list[str]:
-    pairs = zip(scores, digits, strict=True)
-    return ["-" if value is None else f"{value:.{n}f}" for value, n in pairs]
-
-
-# {number of a figure: the name of the table that belongs to it, and the function}.
-TABLES = {1: ("table2", order_embeddings), 3: ("table3", skip_thoughts)}
+def _rounded(table, scores) -> list[str]:
+    cells = []
+    for metric, value in zip(table.columns, scores, strict=True):
+        # The others are recalls and accuracies in percent, and ranks.
+        digits = 3 if metric.startswith("sick") else 1
+        cells.append("-" if value is None else f"{value:.{digits}f}")
+    return cells
 
 
 def answered(
@@ -121,40 +137,33 @@ def answered(
       Of each question, as text: its section and what is compared; the answer ("word"),
       its number with an interval, how many pairs ended ("seeds") and the p-value after
       Holm's correction, tuned; the number in the pilot; answer and p where all norms
-      have one learning rate; and how far apart the norms end, tuned. Number and p are
-      empty before the last pair.
+      have one learning rate; how far apart the norms end, tuned; and the number without
+      its interval ("share"). Number, p and share are empty before the last pair.
     """
     pilot = [run for run in runs if run.config.seed in PILOT]
-    fresh = [run for run in runs if run.config.seed in SEEDS]
-    of_pilot = _tuned(pilot, [question.claim for question in PLAN])
-    of_ends = _tuned(fresh, [question.claim._replace(kind="end") for question in PLAN])
+    of_pilot = {}
+    for row in verdicts.of_runs(pilot, [question.claim for question in PLAN]):
+        if verdict := row.verdicts.get(protocols.TUNED):
+            of_pilot[row.claim] = verdict
     rows = []
     for tuned, same in zip(*(found[name] for name in PROTOCOLS), strict=True):
-        claim, verdict = tuned.question.claim, tuned.verdict
+        question, verdict = tuned.question, tuned.verdict
         is_answered = tuned.p is not None
         row = {
-            "section": tuned.question.section,
-            "question": claim.question,
+            "section": question.section,
+            "question": question.claim.question,
             "word": _word(tuned),
-            "number": number(verdict, claim.kind) if is_answered else "",
+            "number": number(verdict, question.number) if is_answered else "",
             "seeds": _seeds(verdict) if is_answered else str(verdict.seeds),
             "p": _p(tuned),
-            "pilot": of_pilot.get(claim, ""),
+            "pilot": number(of_pilot.get(question.claim), question.number),
             "same_rate": _word(same),
             "same_p": _p(same),
-            "end": of_ends.get(claim._replace(kind="end"), ""),
+            "end": number(verdict, "end") if verdict.seeds else "",
         }
+        row["share"] = row["number"].partition(" (")[0]
         rows.append(row)
     return rows
-
-
-def _tuned(runs, claims):
-    """Return {claim: its number under the protocol `tuned`}."""
-    found = {}
-    for row in verdicts.of_runs(runs, claims):
-        if verdict := row.verdicts.get(protocols.TUNED):
-            found[row.claim] = number(verdict, row.claim.kind)
-    return found
 
 
 def answers(found: Iterable[Mapping[str, str]]) -> str:
@@ -167,24 +176,20 @@ def answers(found: Iterable[Mapping[str, str]]) -> str:
         f"{len(PLAN)} questions."
     )
     # The end has no column: the pages of the experiments tell it.
-    rows = [list(row.values())[: len(head)] for row in found]
-    return f"{md.table(head, rows)}\n\n{note}\n"
+    return md.table(head, [list(row.values())[: len(head)] for row in found], note)
 
 
 def groups(answers: Iterable[Answer]) -> str:
     """Return the questions of the plan by their answers, with the numbers."""
     found = collections.defaultdict(list)
     for answer in answers:
-        claim = answer.question.claim
-        page = claim.experiment.replace("_", "-")
+        page = answer.question.claim.experiment.replace("_", "-")
         section, _, text = answer.question.name.partition(" ")
-        word = "not run"
-        if answer.p is not None:
-            word = answer.word
-            if claim.kind == "speed":
-                text += f": {_number(answer.verdict.value, 'speed')} %"
-            text += " (made data)" if answer.is_proxy else ""
-        found[word].append(f"[{section}](docs/experiments/{page}.md) {text}")
+        if answer.share:
+            text += f": {100 * answer.share.value:.0f} %"
+        if answer.is_proxy:
+            text += " (made data)"
+        found[answer.word].append(f"[{section}](docs/experiments/{page}.md) {text}")
     names = {
         "reproduced": "Yes",
         "contradicted": "No",
@@ -214,63 +219,50 @@ def _seeds(verdict):
     return f"{verdict.seeds}{note}"
 
 
-def number(verdict: Verdict, kind: str) -> str:
-    """Return a verdict's number with its interval, as text.
+def number(verdict: Verdict | None, name: str) -> str:
+    """Return a number of a verdict with its interval, as text; "" without a verdict.
 
     Args:
       verdict: the verdict.
-      kind: that of its claim.
+      name: one of `verdicts.NUMBERS`.
     """
+    if verdict is None:
+        return ""
     if not verdict.seeds:
         return "no seed in common"
-    if math.isnan(verdict.value):
+    found = verdict.numbers[name]
+    if math.isnan(found.value):
         return "no evaluation in common"
-    text = _number(verdict.value, kind)
-    if kind == "speed":
-        text += " %"
-    if verdict.seeds >= verdicts.FEWEST_SEEDS:
-        text += f" ({_number(verdict.low, kind)} to {_number(verdict.high, kind)})"
-    return text
+    return found.percent if name == "speed" else found.signed
 
 
-def _number(value, kind):
-    return f"{100 * value:.0f}" if kind == "speed" else f"{value:+.2g}"
-
-
-def claims(runs: Sequence[RecordedRun]) -> str:
-    """Return all claims in numbers, without tests: they are exploratory.
-
-    It has a row for the claims that compare the same norms in the same metric.
-    """
-    comparisons = collections.defaultdict(list)
-    for row in verdicts.of_runs(runs, CLAIMS):
-        comparisons[row.claim.comparison, row.data].append(row)
-    rows = []
-    for (comparison, data), of in comparisons.items():
-        papers = "<br>".join(dict.fromkeys(row.claim.paper for row in of))
-        results = [_cell(of, protocol) for protocol in PROTOCOLS]
-        # Most often all of them have the same seeds.
-        seeds = dict.fromkeys(_seeds(v) for row in of for v in row.verdicts.values())
-        rows.append((comparison, papers, *results, "; ".join(seeds), data))
+def claims(rows: Iterable[Row]) -> str:
+    """Return claims in numbers, without tests: they are exploratory."""
+    lines = []
+    for row in rows:
+        papers = "<br>".join(dict.fromkeys(row.claim.paper))
+        results = [_cell(row.verdicts.get(protocol)) for protocol in PROTOCOLS]
+        # Most often both have the same seeds.
+        seeds = dict.fromkeys(map(_seeds, row.verdicts.values()))
+        about = row.claim.comparison, papers
+        lines.append((*about, *results, "; ".join(seeds), row.data))
     note = (
         "First line: the share of the second norm's steps after which the first is as "
         "good. Above 100 %: the first is slower. Second line: the end of the first "
         "minus that of the second. In brackets: 95 % interval over seeds. lr: the "
         f"learning rates of both norms, where they are not {SAME_RATE:g}."
     )
-    head = ("claim", "the paper", *PROTOCOL_NAMES, "seeds", "data")
-    return f"{md.table(head, rows)}\n\n{note}\n"
+    names = [protocol.replace("_", " ") for protocol in PROTOCOLS]
+    return md.table(("claim", "the paper", *names, "seeds", "data"), lines, note)
 
 
-def _cell(rows, protocol):
-    """Return the verdicts of one comparison under a protocol, a line for each."""
-    found = [row for row in rows if protocol in row.verdicts]
-    if not found:
+def _cell(verdict):
+    """Return a verdict, a line for each number."""
+    if verdict is None:
         return "not run"
-    lines = [number(row.verdicts[protocol], row.claim.kind) for row in found]
-    # All of them are of the same runs. Most rates are the common one.
-    rates = dict.fromkeys(found[0].verdicts[protocol].rates)
-    words = [f"{rate:g}" for rate in rates if rate]
+    lines = [number(verdict, name) for name in verdicts.NUMBERS]
+    # Most rates are the common one.
+    words = [f"{rate:g}" for rate in dict.fromkeys(verdict.rates) if rate]
     if words and words != [f"{SAME_RATE:g}"]:
         lines.append(f"lr {' and '.join(words)}")
     return "<br>".join(lines)
@@ -289,11 +281,11 @@ def ends_of(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
     """
     rows = []
     for settings, end, against in ends.of_metric(metric, runs, sign):
-        numbers = [number(verdict, kind) for kind, verdict in against.items()]
-        rows.append((settings, end.norm, end.seeds, end.text, *(numbers or ("", ""))))
+        numbers = [number(against, name) for name in verdicts.NUMBERS]
+        rows.append((settings, end.norm, end.seeds, end.text, *numbers))
     baseline = ends.BASELINE
-    against = f"steps to {baseline}'s best", f"end minus {baseline}'s"
-    return md.table(("settings", "norm", "seeds", "end", *against), rows) + "\n"
+    beside = f"steps to {baseline}'s best", f"end minus {baseline}'s"
+    return md.table(("settings", "norm", "seeds", "end", *beside), rows)
 
 
 def rates(runs: Iterable[RecordedRun]) -> str:
@@ -310,7 +302,7 @@ def rates(runs: Iterable[RecordedRun]) -> str:
         about = claim.experiment, data, f"{length:,}", norm, claim.quantity
         rows.append((*about, "; ".join(texts)))
     head = ("experiment", "data", "steps", "norm", "metric", "rates, the best first")
-    return md.table(head, sorted(rows)) + "\n"
+    return md.table(head, sorted(rows))
 
 
 def plan() -> str:
@@ -320,7 +312,7 @@ def plan() -> str:
         claim = question.claim
         own = protocols.stated_rates(claim.experiment, question.variant)
         rates = f"{own[claim.better]:g} and {own[claim.baseline]:g}"
-        about = place, question.section, claim.question, claim.kind
+        about = place, question.section, claim.question, question.number
         rows.append((*about, rates, f"{question.pilot:+g}"))
     head = ("", "section", "question", "number", "learning rates", "pilot")
     return md.table(head, rows)

@@ -1,8 +1,9 @@
 """How norms compare in the runs, and the answers to the questions of the plan.
 
-Every claim compares two norms in one number of `scripts.paper.compare`: how soon the
-first reaches the other's best value, or how far apart they end. An answer adds the
-exact test, for the questions and the seeds of `scripts.paper.claims.PLAN` only.
+Every claim compares two norms in two numbers of `scripts.paper.compare`: how soon the
+first reaches the other's best value, and how far apart they end. An answer is about one
+of them. It adds the exact test, for the questions and the seeds of
+`scripts.paper.claims.PLAN` only.
 
 Runs are seeds of one another where their settings and their number of steps are equal.
 Both norms are compared at the same settings, number of steps and seeds. Only the
@@ -14,7 +15,8 @@ comparison that are not in it are refused.
 """
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lnrepro.config import PROTOCOLS
@@ -22,39 +24,68 @@ from lnrepro.errors import UserError
 from scripts.paper import compare, protocols
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import LEVEL, PLAN, SEEDS, Claim, Question
-from scripts.paper.compare import Pairs
+from scripts.paper.compare import Curves, Pairs
 from scripts.paper.records import RecordedRun, difference
 
 # With fewer seeds an interval says nothing.
 FEWEST_SEEDS = 3
-# {kind of a claim: the function of its number}.
-QUANTITIES = {"speed": compare.speed, "end": compare.end}
-# {kind of a claim: the function that is tested}.
+# {name of a number: its function}.
+NUMBERS = {"speed": compare.speed, "end": compare.end}
+# {name of a number: the function that is tested}.
 TESTED = {"speed": compare.log_speed, "end": compare.end}
 # The data of the paper, by the experiment. It names none for the ConvNets.
 PAPER_DATA = {figure.experiment: figure.paper_data for figure in FIGURES.values()}
 NAN = float("nan")
 
 
-class Verdict(NamedTuple):
-    """A claim in numbers, under a protocol.
+class Number(NamedTuple):
+    """A number with its interval.
 
     Attributes:
-      rates: the learning rates of the better norm and the baseline.
-      seeds: number of seeds that ended with both norms.
-      diverged: number of runs of both that ended in values that are not finite. Each is
-        the worst of its pair.
       value: the number; NaN where all runs diverged, or no seed ended with both norms.
       low: lower end of its interval; NaN where there are fewer than `FEWEST_SEEDS`.
       high: upper end of its interval.
     """
 
-    rates: tuple[float | None, ...] = ()
-    seeds: int = 0
-    diverged: int = 0
     value: float = NAN
     low: float = NAN
     high: float = NAN
+
+    @property
+    def percent(self) -> str:
+        """The text of a share."""
+        value, low, high = (f"{100 * x:.0f}" for x in self)
+        return self._text(f"{value} %", low, high)
+
+    @property
+    def signed(self) -> str:
+        """The text of a difference."""
+        return self._text(*(f"{x:+.2g}" for x in self))
+
+    def _text(self, value: str, low: str, high: str) -> str:
+        return value if math.isnan(self.low) else f"{value} ({low} to {high})"
+
+
+class Verdict(NamedTuple):
+    """How two norms compare, under a protocol.
+
+    Attributes:
+      pairs: the values of both norms in the seeds that ended with both.
+      numbers: {name: number}, of `NUMBERS`.
+      rates: the learning rates of the better norm and the baseline.
+      diverged: number of runs of both that ended in values that are not finite. Each is
+        the worst of its pair.
+    """
+
+    pairs: Pairs
+    numbers: Mapping[str, Number]
+    rates: tuple[float | None, ...] = ()
+    diverged: int = 0
+
+    @property
+    def seeds(self) -> int:
+        """Number of seeds that ended with both norms."""
+        return len(self.pairs.better)
 
 
 class Row(NamedTuple):
@@ -64,13 +95,11 @@ class Row(NamedTuple):
       claim: the claim.
       data: the data set.
       verdicts: {protocol: verdict}.
-      pairs: {protocol: the values of both norms}.
     """
 
     claim: Claim
     data: str
     verdicts: Mapping[str, Verdict]
-    pairs: Mapping[str, Pairs]
 
 
 class Answer(NamedTuple):
@@ -90,12 +119,23 @@ class Answer(NamedTuple):
     is_proxy: bool
 
     @property
+    def share(self) -> Number | None:
+        """The speed, if the question is about it and answered."""
+        if self.p is None or self.question.number != "speed":
+            return None
+        return self.verdict.numbers["speed"]
+
+    @property
     def word(self) -> str:
-        """Reproduced, contradicted or open."""
-        if self.p is None or self.p > LEVEL:
+        """Reproduced, contradicted, open or not run."""
+        if self.p is None:
+            return "not run"
+        if self.p > LEVEL:
             return "open"
-        claim, value = self.question.claim, self.verdict.value
-        agrees = value < 1 if claim.kind == "speed" else value * claim.sign < 0
+        name = self.question.number
+        value = self.verdict.numbers[name].value
+        is_faster, is_lower = value < 1, value * self.question.claim.sign < 0
+        agrees = is_faster if name == "speed" else is_lower
         return "reproduced" if agrees else "contradicted"
 
 
@@ -115,20 +155,18 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
         about = [run for run in ended if claim.is_about(run)]
         about = [run for run in about if run.diverged or claim.curve(run)]
         for data in sorted({run.data for run in about}):
-            row = Row(claim, data, {}, {})
+            found = {}
             for protocol in PROTOCOLS:
                 of_data = [run for run in about if run.data == data]
                 own = [run for run in of_data if protocols.belongs(run, protocol)]
                 if chosen := _chosen(claim, own, protocol):
                     curves = [compare.by_seed(norm, claim.curve) for norm in chosen]
-                    row.pairs[protocol] = compare.paired(*curves, claim.sign)
-                    numbers = judged(claim.kind, row.pairs[protocol])
-                    row.verdicts[protocol] = numbers._replace(
+                    found[protocol] = of_pairs(*curves, claim.sign)._replace(
                         rates=tuple(norm[0].rate for norm in chosen),
                         diverged=sum(run.diverged for norm in chosen for run in norm),
                     )
-            if row.verdicts:
-                rows.append(row)
+            if found:
+                rows.append(Row(claim, data, found))
     return rows
 
 
@@ -154,13 +192,12 @@ def answers(runs: Iterable[RecordedRun]) -> dict[str, list[Answer]]:
     for protocol in PROTOCOLS:
         answers = []
         for question in PLAN:
-            claim, p = question.claim, None
-            row = rows.get(claim, Row(claim, PAPER_DATA[claim.experiment], {}, {}))
-            verdict = row.verdicts.get(protocol, Verdict())
+            data, p = PAPER_DATA[question.claim.experiment], None
+            row = rows.get(question.claim, Row(question.claim, data, {}))
+            verdict = row.verdicts.get(protocol, of_pairs({}, {}, 1))
             if verdict.seeds == len(SEEDS):
-                p = compare.p_value(TESTED[claim.kind], row.pairs[protocol])
-            is_proxy = row.data != PAPER_DATA[claim.experiment]
-            answers.append(Answer(question, verdict, p, is_proxy))
+                p = compare.p_value(TESTED[question.number], verdict.pairs)
+            answers.append(Answer(question, verdict, p, row.data != data))
         # A question that has not all of its pairs counts with p = 1.
         corrected = compare.holm([1 if a.p is None else a.p for a in answers])
         found[protocol] = [
@@ -216,19 +253,27 @@ def _decay(run):
     return run.config.get("optimizer", {}).get("decay")
 
 
-def judged(kind: str, pairs: Pairs) -> Verdict:
-    """Return the numbers of a verdict.
+def of_pairs(better: Curves, baseline: Curves, sign: int) -> Verdict:
+    """Return how two norms compare in the seeds that both have.
 
     Args:
-      kind: the kind of the claim.
-      pairs: the values of both norms; where there is none, the verdict has no number.
+      better: the curves of one norm.
+      baseline: those of the other.
+      sign: 1 if smaller values are better, -1 otherwise.
     """
-    seeds = len(pairs.better)
-    if not (seeds and len(pairs.steps)):
-        return Verdict(seeds=seeds)
-    quantity = QUANTITIES[kind]
-    verdict = Verdict(seeds=seeds, value=quantity(pairs))
-    if seeds < FEWEST_SEEDS:
-        return verdict
-    low, high = compare.interval(quantity, pairs)
-    return verdict._replace(low=low, high=high)
+    pairs = compare.paired(better, baseline, sign)
+    return Verdict(pairs, {name: measured(f, pairs) for name, f in NUMBERS.items()})
+
+
+def measured(quantity: Callable[[Pairs], float], pairs: Pairs) -> Number:
+    """Return a quantity with its interval.
+
+    Args:
+      quantity: such as `compare.speed`.
+      pairs: the values of both norms; where there is none, the number is NaN.
+    """
+    if not len(pairs.steps):
+        return Number()
+    if len(pairs.better) < FEWEST_SEEDS:
+        return Number(quantity(pairs))
+    return Number(quantity(pairs), *compare.interval(quantity, pairs))

@@ -162,7 +162,7 @@ def test_the_legend_lies_inside_of_the_picture(tmp_path):
     x = np.arange(2.0)
     lines = [plot.Line(f"{i}" + "m" * 40, x, x, x, x, None) for i in range(5)]
     with mock.patch.object(plot.plt, "close") as close:
-        plot.draw([plot.Subplot(lines, {}, {})] * 2, tmp_path / "figure")
+        plot.draw([plot.Panel(lines, {})] * 2, tmp_path / "figure")
     figure = close.call_args.args[0]
     legend = figure.legends[0].get_window_extent()
     assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
@@ -213,7 +213,7 @@ def test_a_row_of_table_3_on_generated_tasks(tmp_path):
     write_run(tmp_path / "run", *run, model={"units": 128})
     data = "stories and generated tasks; 128-d, 2 steps"
     row = f"{data} | 0.500 | 0.500 | 0.500 | 0.5 |"
-    assert row in tables.skip_thoughts(find([tmp_path]))
+    assert row in tables.beside_the_paper(tables.TABLES[3], find([tmp_path]))
 
 
 def test_axes_claims_and_tables_name_numbers_of_their_experiments():
@@ -310,7 +310,9 @@ def test_kept_runs_have_the_settings_of_their_configs():
             assert dict(run.settings()) == dict(today.settings()), run.folder
 
 
-NUMBERS = verdicts.Verdict(seeds=10, value=0.5, low=0.4, high=0.6)
+def verdict(*numbers):
+    """One whose speed has a value and an interval."""
+    return verdicts.Verdict(None, {"speed": verdicts.Number(*numbers)})
 
 
 def drawn(function, *arguments):
@@ -324,15 +326,16 @@ def drawn(function, *arguments):
 
 def test_shares_are_drawn_with_intervals_and_answers_with_their_words():
     """A line at 100 % comes first, then an interval and a point for each number."""
-    row = verdicts.Row(CLAIMS[0], "data", {"same_rate": NUMBERS}, {})
+    fast = verdict(0.5, 0.4, 0.6)
+    row = verdicts.Row(CLAIMS[0], "data", {"same_rate": fast})
     _, interval, point = drawn(forest.draw, [row]).lines[:3]
     assert interval.get_xdata() == pytest.approx([40, 60])
     assert point.get_xdata() == [50]
-    slow, none = NUMBERS._replace(value=1.5), verdicts.Verdict()
+    slow = verdict(1.5, 1.4, 1.6)
     answers = {
-        "reproduced, made data": verdicts.Answer(claims.PLAN[0], NUMBERS, 0.01, True),
-        "open": verdicts.Answer(claims.PLAN[2], NUMBERS, 0.5, False),
-        "not run": verdicts.Answer(claims.PLAN[3], none, None, False),
+        "reproduced, made data": verdicts.Answer(claims.PLAN[0], fast, 0.01, True),
+        "open": verdicts.Answer(claims.PLAN[2], fast, 0.5, False),
+        "not run": verdicts.Answer(claims.PLAN[3], fast, None, False),
         "contradicted": verdicts.Answer(claims.PLAN[5], slow, 0.01, False),
     }
     ax = drawn(forest.draw_answers, list(answers.values()))

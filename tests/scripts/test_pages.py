@@ -5,7 +5,7 @@ import re
 import pytest
 
 from scripts.benches import records
-from scripts.paper import numbers, pages
+from scripts.paper import pages
 from scripts.paper.claims import PLAN
 from tests.refused import refused
 from tests.runs import ROOT
@@ -14,7 +14,7 @@ from tests.runs import ROOT
 @pytest.fixture(scope="module")
 def kept():
     """The pages as the records write them, {path: text}."""
-    return dict(pages.written())
+    return dict(pages.pages())
 
 
 def test_the_pages_have_the_numbers_of_the_records(kept):
@@ -22,30 +22,37 @@ def test_the_pages_have_the_numbers_of_the_records(kept):
         assert path.read_text(encoding="utf-8") == text, path
 
 
-def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
-    page = tmp_path / "page.md"
-    begin = "a\n<!-- written by scripts.paper.pages: x -->\n"
-    text = f"{begin}old\n<!-- end -->\nb\n"
-    new = pages.with_section(page, text, "x", "new")
-    assert new == f"{begin}\nnew\n\n<!-- end -->\nb\n"
-    with refused("pages: y -->"):
-        pages.with_section(page, text, "y", "")
+def bare(text):
+    """A page without the numbers and tables that are written."""
+    return pages.SECTION.sub("", pages.NUMBER.sub("", text))
 
 
-def test_a_number_is_that_of_its_record_with_as_many_decimals():
+def test_tables_and_numbers_of_a_page_are_those_of_its_records():
+    """Numbers have as many decimals as before, and the rest of the page stays."""
+    begin = "<!-- written by scripts.paper.pages: x -->\n"
     mark = "<!--h100-cells-lstm:time,_ours_LN_/_Flax_LN-->"
+    word = "<!--question-1:word-->"
     key = "time, ours LN / Flax LN"
     value = records.kept("h100-cells-lstm")["ratios"][key]
-    text = f"takes {mark}9.99<!--/--> or {mark}9.9<!--/-->"
-    wanted = f"takes {mark}{value:.2f}<!--/--> or {mark}{value:.1f}<!--/-->"
+    end = "<!--/-->"
+    text = (
+        f"a\n{begin}old\n<!-- end -->\n{mark}9.99{end} or {mark}9.9{end}, {word}no{end}"
+    )
+    new = (
+        f"a\n{begin}\nnew\n\n<!-- end -->\n{mark}{value:.2f}{end} or {mark}{value:.1f}"
+    )
     answers = {"question-1": {"word": "open"}}
-    assert numbers.written(text, answers) == wanted
-    assert numbers.bare(text) == "takes  or "
-    text = "is <!--question-1:word-->reproduced<!--/-->"
-    assert "-->open<!--/-->" in numbers.written(text, answers)
-    for name, says in (("question-1", "has no 'time'"), ("lost", "there is no record")):
+    assert (
+        pages.written(text, {"x": "new\n"}, answers) == f"{new}{end}, {word}open{end}"
+    )
+    assert bare(text) == "a\n\n or , "
+    for place, says in {
+        begin + "<!-- end -->": "has no table 'x'",
+        f"<!--question-1:time-->1{end}": "has no 'time'",
+        f"<!--lost:time-->1{end}": "there is no record",
+    }.items():
         with refused(says):
-            numbers.written(f"<!--{name}:time-->1<!--/-->", answers)
+            pages.written(place, {}, answers)
 
 
 # Numbers that nobody measured: versions, sections, sizes of data sets and devices.
@@ -58,7 +65,7 @@ MEASURED = re.compile(r"\d+\.\d+|\d+ ?%|\d+ (?:times|ms|s|MB)\b")
 
 def measured(text):
     """Return the numbers of a page that were measured and have no record."""
-    text = re.sub(r"^ *```.*?^ *```$", "", numbers.bare(text), flags=re.M | re.S)
+    text = re.sub(r"^ *```.*?^ *```$", "", bare(text), flags=re.M | re.S)
     text = re.sub(r"`[^`\n]*`|\]\([^)]*\)", "", text)
     return MEASURED.findall(GIVEN.sub("", text))
 
@@ -100,7 +107,7 @@ def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, page):
     """Such as "40 % (30 to 45)" and "37 % of the steps (17 to 55)"."""
     tables = re.findall("<!-- written by.*?<!-- end -->", "".join(kept.values()), re.S)
     known = re.sub(r" ?%", "", "".join(tables))
-    text = numbers.bare((ROOT / page).read_text()).replace("95 % interval ", "")
+    text = bare((ROOT / page).read_text()).replace("95 % interval ", "")
     between = r" %(?: of\s+(?:the|its)\s+steps)?\s+"
     quoted = re.findall(rf"(\d+){between}\((\d+) to (\w+)", text)
     assert quoted
