@@ -1,7 +1,8 @@
 """The modules of linen and nnx behind one interface, and inputs of their tests.
 
 Parameters are drawn by NumPy, and modules are applied under `jax.jit`: an operation by
-itself is a program to compile. The examples in the docstrings do without.
+itself is a program to compile. The examples in the docstrings do without. What a module
+passes on to `lnrepro.functional` is compared as a program, which is not compiled.
 """
 
 import functools
@@ -87,9 +88,10 @@ class Linen:
 
     def apply(self, *inputs, params=None, **arguments):
         params = self.params if params is None else params
-        return jitted(self._apply, params, *inputs, **arguments)
+        return jitted(self.run, params, *inputs, **arguments)
 
-    def _apply(self, params, *inputs, key=None, **arguments):
+    def run(self, params, *inputs, key=None, **arguments):
+        """Apply without `jax.jit`."""
         params = serialization.to_state_dict(params)
         variables = {"params": {"cell": params} if self.is_around else params}
         rngs = None if key is None else {"dropout": key}
@@ -142,9 +144,10 @@ class Nnx:
 
     def apply(self, *inputs, params=None, **arguments):
         params = self.params if params is None else params
-        return jitted(self._apply, params, *inputs, **arguments)
+        return jitted(self.run, params, *inputs, **arguments)
 
-    def _apply(self, params, *inputs, key=None, method="__call__", **arguments):
+    def run(self, params, *inputs, key=None, method="__call__", **arguments):
+        """Apply without `jax.jit`."""
         graph, state, rest = nnx.split(self.module, nnx.Param, ...)
         # Both are sorted by names.
         leaves, structure = jax.tree.leaves(params), jax.tree.structure(state)
@@ -186,6 +189,25 @@ def differ(a, b):
 def some_carry(layer):
     """A carry that is not the layer's own."""
     return jax.tree.map(lambda c: np.asarray(c) + 0.3, layer.initialize_carry())
+
+
+def same_program(ours, theirs, *inputs, **arguments):
+    """Assert that two functions take the same operations in the same order.
+
+    They then have the same values, to the bit. Arguments that are booleans are options,
+    and all others are arrays.
+    """
+    options = [name for name, value in arguments.items() if isinstance(value, bool)]
+
+    def text_of(function):
+        # The text has the name of the function in it.
+        def program(*inputs, **arguments):
+            return function(*inputs, **arguments)
+
+        lowered = jax.jit(program, static_argnames=options).lower(*inputs, **arguments)
+        return lowered.as_text()
+
+    assert text_of(ours) == text_of(theirs)
 
 
 def loss_of(outputs):
