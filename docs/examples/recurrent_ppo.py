@@ -40,6 +40,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.training.train_state import TrainState
 
 from lnrepro.linen import RNN, GRUCell
 
@@ -102,8 +103,7 @@ class Maze(NamedTuple):
 
 def new_maze(key: jax.Array) -> Maze:
     """Return a maze at the entrance, with a random sign."""
-    sign = jnp.where(jax.random.bernoulli(key), 1, -1)
-    return Maze(sign, jnp.int32(0), jnp.int32(0))
+    return Maze(jax.random.rademacher(key), jnp.int32(0), jnp.int32(0))
 
 
 def observe(maze: Maze) -> jax.Array:
@@ -149,17 +149,7 @@ class Policy(nn.Module):
     features: int
     recurrent: Any
 
-    def setup(self):
-        """Define the layers."""
-        self.dense = nn.Dense(self.features)
-        if self.recurrent is None:
-            self.second = nn.Dense(self.features)
-        self.logits = nn.Dense(
-            ACTIONS,
-            kernel_init=nn.initializers.variance_scaling(1e-4, "fan_in", "normal"),
-        )
-        self.value = nn.Dense(1)
-
+    @nn.compact
     def __call__(self, carry, x: jax.Array, resets: jax.Array):
         """Run over a sequence; acting is a sequence of one step.
 
@@ -171,14 +161,17 @@ class Policy(nn.Module):
         Returns:
           (carry after the last step, logits [N, T, A], values [N, T]).
         """
-        x = nn.relu(self.dense(x))
+        x = nn.relu(nn.Dense(self.features, name="dense")(x))
         if self.recurrent is None:
-            x = nn.relu(self.second(x))
+            x = nn.relu(nn.Dense(self.features, name="second")(x))
         else:
             carry, x = self.recurrent(
                 x, initial_carry=carry, resets=resets, return_carry=True
             )
-        return carry, self.logits(x), self.value(x)[..., 0]
+        # All actions are almost equally likely at first.
+        small = nn.initializers.variance_scaling(1e-4, "fan_in", "normal")
+        logits = nn.Dense(ACTIONS, kernel_init=small, name="logits")(x)
+        return carry, logits, nn.Dense(1, name="value")(x)[..., 0]
 
     def first_carry(self, rows: int):
         """Return the carry of N = rows new episodes."""
@@ -219,8 +212,7 @@ class Acting(NamedTuple):
 
 def log_probability(logits: jax.Array, actions: jax.Array) -> jax.Array:
     """Return log p of the actions that were taken."""
-    log_p = jax.nn.log_softmax(logits)
-    return jnp.take_along_axis(log_p, actions[..., None], -1)[..., 0]
+    return -optax.softmax_cross_entropy_with_integer_labels(logits, actions)
 
 
 def act(policy: Policy, params, acting: Acting, steps: int, key: jax.Array):
@@ -262,11 +254,13 @@ def advantages(rollout: Rollout, last_value: jax.Array, settings: Settings):
         advantage = error + continues * settings.trace * advantage
         return advantage, advantage
 
+    # Each row by itself.
+    @jax.vmap
+    def of_row(steps):
+        return jax.lax.scan(backwards, 0.0, steps, reverse=True)[1]
+
     next_values = jnp.concatenate([rollout.values[:, 1:], last_value[:, None]], 1)
-    steps = (rollout.rewards, rollout.values, next_values, rollout.done * 1.0)
-    steps = jax.tree.map(jnp.transpose, steps)
-    _, found = jax.lax.scan(backwards, jnp.zeros_like(last_value), steps, reverse=True)
-    return found.T
+    return of_row((rollout.rewards, rollout.values, next_values, rollout.done))
 
 
 def replay(params, policy: Policy, rollout: Rollout):
@@ -319,20 +313,10 @@ class Progress(NamedTuple):
 
 
 class State(NamedTuple):
-    """What changes in a training; `moments` are those of the optimiser."""
+    """What changes in a training: parameters with those of Adam, and the mazes."""
 
-    params: Any
-    moments: Any
+    learned: TrainState
     acting: Acting
-
-
-def make_optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Return Adam with clipped gradients."""
-    gradient_steps = settings.updates * settings.epochs * settings.minibatches
-    return optax.chain(
-        optax.clip_by_global_norm(0.5),
-        optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, gradient_steps)),
-    )
 
 
 def start(
@@ -343,9 +327,12 @@ def start(
     carry = policy.first_carry(rows)
     resets = jnp.ones((rows, 1), bool)
     params = policy.init(init_key, carry, jnp.zeros((rows, 1, OBSERVATIONS)), resets)
+    gradient_steps = settings.updates * settings.epochs * settings.minibatches
+    rate = optax.linear_schedule(settings.learning_rate, 0.0, gradient_steps)
+    optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(rate))
+    learned = TrainState.create(apply_fn=policy.apply, params=params, tx=optimizer)
     mazes = jax.vmap(new_maze)(jax.random.split(maze_key, rows))
-    acting = Acting(mazes, carry, jnp.ones(rows, bool))
-    return State(params, make_optimizer(settings).init(params), acting)
+    return State(learned, Acting(mazes, carry, jnp.ones(rows, bool)))
 
 
 def update(
@@ -353,18 +340,17 @@ def update(
 ) -> tuple[State, Progress]:
     """Act for a rollout and learn from it."""
     act_key, epochs_key = jax.random.split(key)
-    params, moments, acting = state
-    acting, rollout, last_value = act(policy, params, acting, settings.steps, act_key)
+    learned, params = state.learned, state.learned.params
+    acting, rollout, last_value = act(
+        policy, params, state.acting, settings.steps, act_key
+    )
     error = replay_error(params, policy, rollout)
     advantage = advantages(rollout, last_value, settings)
     batch = (rollout, advantage, advantage + rollout.values)
-    optimizer = make_optimizer(settings)
 
     def gradient_step(learned, batch):
-        params, moments = learned
-        gradients = jax.grad(loss)(params, policy, batch, settings)
-        updates, moments = optimizer.update(gradients, moments, params)
-        return (optax.apply_updates(params, updates), moments), None
+        gradients = jax.grad(loss)(learned.params, policy, batch, settings)
+        return learned.apply_gradients(grads=gradients), None
 
     def epoch(learned, key):
         # Whole rows are drawn, because the policy reads each from its first step on.
@@ -375,39 +361,29 @@ def update(
         return jax.lax.scan(gradient_step, learned, parts)
 
     epoch_keys = jax.random.split(epochs_key, settings.epochs)
-    (params, moments), _ = jax.lax.scan(epoch, (params, moments), epoch_keys)
+    learned, _ = jax.lax.scan(epoch, learned, epoch_keys)
     # The only positive reward is that of the right way, at the end of an episode.
     right = jnp.maximum(rollout.rewards, 0).sum()
     score = right / jnp.maximum(rollout.done.sum(), 1)
-    return State(params, moments, acting), Progress(score, error)
+    return State(learned, acting), Progress(score, error)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))
-def train(settings: Settings, key: jax.Array, report=None) -> Progress:
+@functools.partial(jax.jit, static_argnums=0)
+def train(settings: Settings, key: jax.Array) -> Progress:
     """Train a policy.
 
     Args:
       settings: sizes and rates.
       key: random key.
-      report: called with (update, score) after every update; None is silent.
 
     Returns:
       The progress, arrays [updates].
     """
     policy = make_policy(settings)
     init_key, maze_key, key = jax.random.split(key, 3)
-
-    def one_update(state, number_and_key):
-        number, key = number_and_key
-        state, progress = update(policy, settings, state, key)
-        if report is not None:
-            jax.debug.callback(report, number, progress.score, ordered=True)
-        return state, progress
-
     state = start(policy, settings, init_key, maze_key)
-    numbers = jnp.arange(1, settings.updates + 1)
     keys = jax.random.split(key, settings.updates)
-    return jax.lax.scan(one_update, state, (numbers, keys))[1]
+    return jax.lax.scan(functools.partial(update, policy, settings), state, keys)[1]
 
 
 def main() -> None:
@@ -424,26 +400,19 @@ def main() -> None:
         norm=args.norm,
         learning_rate=args.learning_rate,
     )
-
-    def report(number, score):
-        if number % 10 == 0:
-            print(f"update {number}/{settings.updates}  return {score:.3f}", flush=True)
-
-    progress = train(settings, jax.random.key(args.seed), report)
+    progress = train(settings, jax.random.key(args.seed))
+    for number in range(10, settings.updates + 1, 10):
+        score = progress.score[number - 1]
+        print(f"update {number}/{settings.updates}  return {score:.3f}")
     worst = float(progress.replay_error.max())
     assert worst <= REPLAY_TOLERANCE, f"the loss saw another policy: {worst}"
     print(f"return of the last update {progress.score[-1]:.3f}; replay {worst:.1e}")
     if args.out:
         per_update = settings.environments * settings.steps
         steps = per_update * np.arange(1, settings.updates + 1)
-        np.savetxt(
-            args.out,
-            np.stack([steps, progress.score], axis=1),
-            fmt=("%d", "%.4f"),
-            delimiter=",",
-            header="environment steps,return",
-            comments="",
-        )
+        table = np.stack([steps, progress.score], axis=1)
+        head = "environment steps,return"
+        np.savetxt(args.out, table, fmt="%d,%.4f", header=head, comments="")
 
 
 if __name__ == "__main__":

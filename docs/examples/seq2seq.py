@@ -27,6 +27,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from flax.training.train_state import TrainState
 
 from lnrepro.linen import RNN, LSTMCell
 
@@ -153,64 +154,41 @@ def loss(params, model: Seq2seq, sums: Sums) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits, sums.answer).mean()
 
 
-class State(NamedTuple):
-    """What changes in a training; `moments` are those of the optimiser."""
-
-    params: Any
-    moments: Any
-
-
-def make_optimizer(settings: Settings) -> optax.GradientTransformation:
-    """Return Adam with clipped gradients."""
-    return optax.chain(
+def start(model: Seq2seq, settings: Settings, key: jax.Array) -> TrainState:
+    """Return the state before the first step: parameters and those of Adam."""
+    optimizer = optax.chain(
         optax.clip_by_global_norm(1.0), optax.adam(settings.learning_rate)
     )
-
-
-def start(model: Seq2seq, settings: Settings, key: jax.Array) -> State:
-    """Return the state before the first step."""
     params = model.init(key, draw(settings, key))
-    return State(params, make_optimizer(settings).init(params))
+    return TrainState.create(apply_fn=model.apply, params=params, tx=optimizer)
 
 
 def update(
-    model: Seq2seq, settings: Settings, state: State, key: jax.Array
-) -> tuple[State, jax.Array]:
+    model: Seq2seq, settings: Settings, state: TrainState, key: jax.Array
+) -> tuple[TrainState, jax.Array]:
     """Take one step on a new batch; return its loss too."""
-    value, gradients = jax.value_and_grad(loss)(
-        state.params, model, draw(settings, key)
-    )
-    updates, moments = make_optimizer(settings).update(gradients, state.moments)
-    return State(optax.apply_updates(state.params, updates), moments), value
+    sums = draw(settings, key)
+    value, gradients = jax.value_and_grad(loss)(state.params, model, sums)
+    return state.apply_gradients(grads=gradients), value
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))
-def train(settings: Settings, key: jax.Array, report=None):
+@functools.partial(jax.jit, static_argnums=0)
+def train(settings: Settings, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Train a model.
 
     Args:
       settings: sizes and rates.
       key: random key.
-      report: called with (step, loss) after every step; None is silent.
 
     Returns:
       (losses [steps], share of a new batch whose answers are right in all digits).
     """
     model = make_model(settings)
     init_key, test_key, key = jax.random.split(key, 3)
-
-    def one_step(state, number_and_key):
-        number, key = number_and_key
-        state, value = update(model, settings, state, key)
-        if report is not None:
-            jax.debug.callback(report, number, value, ordered=True)
-        return state, value
-
-    numbers = jnp.arange(1, settings.steps + 1)
+    state = start(model, settings, init_key)
     keys = jax.random.split(key, settings.steps)
-    state, losses = jax.lax.scan(
-        one_step, start(model, settings, init_key), (numbers, keys)
-    )
+    one_step = functools.partial(update, model, settings)
+    state, losses = jax.lax.scan(one_step, state, keys)
     test = draw(settings, test_key)
     size = test.answer.shape[1]
     found = model.apply(state.params, test.source, test.lengths, size, method="answer")
@@ -226,11 +204,9 @@ def main() -> None:
     args = parser.parse_args()
     settings = Settings(norm=args.norm, steps=args.steps)
 
-    def report(number, value):
-        if number % 100 == 0:
-            print(f"step {number}/{settings.steps}  loss {value:.3f}", flush=True)
-
-    _, right = train(settings, jax.random.key(args.seed), report)
+    losses, right = train(settings, jax.random.key(args.seed))
+    for number in range(100, settings.steps + 1, 100):
+        print(f"step {number}/{settings.steps}  loss {losses[number - 1]:.3f}")
     print(f"right answers: {100 * right:.0f} %")
 
 

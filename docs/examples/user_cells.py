@@ -23,9 +23,9 @@ glorot = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
 
 
-def prepared(params, *names):
+def prepared(params):
     """Separate the weights, which `dot` multiplies by, from the rest."""
-    weights = {name: params[name] for name in names}
+    weights = {name: w for name, w in params.items() if name.startswith("w_")}
     rest = {name: params[name] for name in params.keys() - weights.keys()}
     return functional.Prepared(weights, rest)
 
@@ -72,7 +72,7 @@ class ProjectedLSTMCell(functional.Cell):
 
     def prepare(self, params):
         """Separate the weights, which `dot` multiplies by, from the rest."""
-        return prepared(params, "w_x", "w_h", "w_p")
+        return prepared(params)
 
     def step(self, dot, params, carry, x, context):
         """Take one step."""
@@ -131,7 +131,7 @@ class AttentionCell(functional.Cell):
 
     def prepare(self, params):
         """Separate the weights, which `dot` multiplies by, from the rest."""
-        return prepared(params, "w_x", "w_h", "w_q", "w_r")
+        return prepared(params)
 
     def step(self, dot, params, carry, x, context):
         """Take one step; the products of W_q and W_r depend on the one of W_h."""

@@ -54,7 +54,8 @@ def rollout(settings=SHORT, rollouts=2):
     @jax.jit
     def run():
         key = jax.random.key(0)
-        params, _, acting = ppo.start(policy, settings, key, key)
+        learned, acting = ppo.start(policy, settings, key, key)
+        params = learned.params
 
         def act(acting, key):
             acting, seen, last = ppo.act(policy, params, acting, settings.steps, key)
