@@ -31,10 +31,10 @@ def to_latex(block):
         match = LINE.fullmatch(line.strip())
         if match is None:
             return None
-        left, right = formula(match["left"]), formula(match["right"])
-        if left is None or right is None:
+        sides = [formula(side) for side in match.group("left", "right")]
+        if None in sides:
             return None
-        row = f"{left} &= {right}"
+        row = " &= ".join(sides)
         if match["remark"]:
             remark = re.sub(r"\(eq. (.*)\)", r"(\1)", match["remark"])
             row += rf" && \text{{{re.sub(' +', ' ', remark)}}}"

@@ -14,6 +14,8 @@ import re
 
 from mkdocs.structure.files import File
 
+from scripts import markdown as md
+
 ROOT = pathlib.Path(__file__).parents[2]
 # The documents of the repository that are pages of the site.
 DOCUMENTS = {
@@ -66,10 +68,8 @@ LINK = re.compile(
 
 def place_in_repository(page):
     """Return the path of a page of the site, relative to the root of the repository."""
-    for path, place in DOCUMENTS.items():
-        if place == page:
-            return path
-    return f"docs/{page}"
+    places = {place: path for path, place in DOCUMENTS.items()}
+    return places.get(page, f"docs/{page}")
 
 
 def place_on_site(path):
@@ -78,8 +78,7 @@ def place_on_site(path):
         return DOCUMENTS[path]
     if path in RECORDS:
         return f"{RECORDS_PAGE}#{path.replace('/', '-')}"
-    if re.fullmatch(r"docs/(notebooks|examples)/\w+\.(ipynb|py)", path):
-        return re.sub(r"docs/(.*)\.\w+", r"\1.md", path)
+    path = re.sub(r"^(docs/(notebooks|examples)/\w+)\.(ipynb|py)$", r"\1.md", path)
     return re.sub(r"^(docs|experiments)/", "", path)
 
 
@@ -121,11 +120,10 @@ def records_page():
     ]
     for folder, what in RECORDS.items():
         parts.append(f"## {what.capitalize()} {{: #{folder.replace('/', '-')} }}")
-        lines = [f"In the repository `{folder}`:", ""]
-        for path in sorted((ROOT / folder).iterdir()):
-            if RECORD.fullmatch(path.name):
-                lines.append(f"- [{path.name}](../../{folder}/{path.name})")
-        parts.append("\n".join(lines))
+        parts.append(f"In the repository `{folder}`:")
+        names = sorted(path.name for path in (ROOT / folder).iterdir())
+        names = filter(RECORD.fullmatch, names)
+        parts.append("\n".join(f"- [{name}](../../{folder}/{name})" for name in names))
     return "\n\n".join(parts)
 
 
@@ -134,14 +132,14 @@ def fields_page():
     parts, modules = ["# Fields of configs"], ["lnrepro.config"]
     for path in sorted((ROOT / "experiments").glob("*/fields.py")):
         modules.append(f"experiments.{path.parent.name}.fields")
+    head = ("field", "default", "meaning", "allowed", "may change on resume")
     for module in modules:
-        rows = ["| field | default | meaning | allowed | may change on resume |"]
-        rows.append("|-|-|-|-|-|")
+        rows = []
         for name, field in importlib.import_module(module).FIELDS.items():
             change = "in some runs" if callable(field.may_change) else field.may_change
-            cells = f"`{name}`", f"`{field.default!r}`", field.help, field.words, change
-            rows.append(f"| {' | '.join(map(str, cells))} |")
-        parts += [f"## {module}", "\n".join(rows)]
+            default = f"`{field.default!r}`"
+            rows.append((f"`{name}`", default, field.help, field.words, change))
+        parts += [f"## {module}", md.table(head, rows)]
     return "\n\n".join(parts)
 
 
@@ -168,14 +166,12 @@ def notebook_page(path):
             continue
         parts.append(f"```python\n{source}\n```")
         for output in cell["outputs"]:
-            data = output.get("data", {})
-            text = "".join(output.get("text", data.get("text/plain", "")))
-            if "image/png" in data:
+            if output["output_type"] == "stream":
+                parts.append(f"```text\n{''.join(output['text']).rstrip()}\n```")
+            else:
                 name = f"{path.stem}-{len(pictures)}.png"
-                pictures[name] = base64.b64decode(data["image/png"])
-                parts.append(f"![{text}]({name})")
-            elif text:
-                parts.append(f"```text\n{text.rstrip()}\n```")
+                pictures[name] = base64.b64decode(output["data"]["image/png"])
+                parts.append(f"![]({name})")
     return "\n\n".join(parts), pictures
 
 
