@@ -5,7 +5,6 @@ import gzip
 import pytest
 
 from experiments.skip_thoughts import encoding
-from lnrepro import data
 from scripts import convert_books
 from tests.refused import refused
 
@@ -111,11 +110,3 @@ def test_outputs_are_not_overwritten(tmp_path):
     convert(tmp_path, BOOK.encode())
     with refused("walk.txt is there already; remove it"):
         convert(tmp_path, BOOK.encode())
-    with refused("nowhere.txt: cannot be read (No such file"):
-        convert_books.main([str(tmp_path / "nowhere.txt"), f"--out={tmp_path / 'o'}"])
-
-
-def test_the_files_are_those_of_a_set(tmp_path):
-    convert(tmp_path, b"It rains. " * 3)
-    data.prepare("bookcorpus", tmp_path / "out", tmp_path, own_name="walks")
-    assert data.open_set("walks", tmp_path).facts["books"] == 1

@@ -23,10 +23,6 @@ def test_a_default_ends_within_its_limit(name, tmp_path):
     assert ": pass: " in out
 
 
-def mode_of(config, metric):
-    return experiment.known_metrics(config, experiment.load(config))[metric].mode
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_limit_is_between_good_and_bad_runs(name, tmp_path):
     file = f"{ROOT}/configs/{name}.py"

@@ -45,9 +45,3 @@ def test_a_run_encodes_sentences(tmp_path):
     assert vectors.shape == (4, 16)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 0, 1, 1], atol=1e-5)
     np.testing.assert_array_equal(vectors[0], vectors[3])
-
-
-def test_a_folder_without_a_run_is_one_line(tmp_path, monkeypatch):
-    given(monkeypatch, b"a\n")
-    with refused("holds no run"):
-        encode_sentences.main(["--workdir", str(tmp_path)])

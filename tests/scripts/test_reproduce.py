@@ -119,15 +119,6 @@ def test_kept_records_join_the_report(tmp_path, monkeypatch):
         reproduce.main([*flags, "--records", str(tmp_path)])
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ([], "the following arguments are required: --scale"),
-        (["--scale", "smoke", "--only", "drow"], "invalid choice: 'drow'"),
-        (["--scale", "smoke", "--hours", "nan"], "--hours nan: a time of 0 or more"),
-        (["--scale", "smoke", "--processes", "0"], "invalid positive value: '0'"),
-    ],
-)
-def test_mistakes(flags, message):
-    with refused(message):
-        reproduce.main(flags)
+def test_a_time_without_an_end_is_refused():
+    with refused("--hours nan: a time of 0 or more"):
+        reproduce.main(["--scale", "smoke", "--hours", "nan"])

@@ -15,7 +15,6 @@ import types
 import pytest
 
 from lnrepro.config import flat
-from lnrepro.engine import config_file
 from scripts import sweep as script
 from scripts.sweeps import local, on_ray, on_slurm, planned_runs
 from tests.hardening.processes import assert_same_run
@@ -65,11 +64,6 @@ def until(condition, seconds=20.0):
 # What is to be run.
 
 
-def test_seeds_are_a_range_or_a_number():
-    assert list(script.seeds("5-7")) == [5, 6, 7]
-    assert list(script.seeds("5")) == [5]
-
-
 def test_directories_and_commands_follow_from_the_overrides(tmp_path):
     settings, only = ["--config.epochs=4"], ["norm=layer", "seed=1,3"]
     root = str(tmp_path)
@@ -88,23 +82,14 @@ def test_directories_and_commands_follow_from_the_overrides(tmp_path):
 
 
 @pytest.mark.parametrize("name", SWEPT)
-def test_every_sweep_of_every_config_resolves_to_what_it_says(name, monkeypatch):
-    config = importlib.import_module(f"configs.{name}")
-    assert {"", "learning_rate"} <= config.SWEEPS.keys()
-    resolved, read = [], config_file.read
-
-    def kept_read(*arguments):
-        resolved.append(read(*arguments))
-        return resolved[-1]
-
-    # What the plan resolves is checked, since to resolve a config takes time.
-    monkeypatch.setattr(config_file, "read", kept_read)
-    for sweep in config.SWEEPS:
-        resolved.clear()
+def test_every_sweep_of_every_config_resolves_to_what_it_says(name):
+    sweeps = importlib.import_module(f"configs.{name}").SWEEPS
+    assert {"", "learning_rate"} <= sweeps.keys()
+    for sweep, wanted in sweeps.items():
         planned = planned_runs.plan(f"configs/{name}.py:smoke", sweep, None, [], [])
-        assert len({r.workdir for r in planned}) == len(config.SWEEPS[sweep])
-        for at_run, overrides in zip(resolved, config.SWEEPS[sweep], strict=True):
-            found = flat(at_run)
+        assert len({run.workdir for run in planned}) == len(wanted)
+        for run, overrides in zip(planned, wanted, strict=True):
+            found = flat(run.config)
             for field, value in overrides.items():
                 assert (found[field], type(found[field])) == (value, type(value))
 
@@ -114,14 +99,16 @@ def test_print_gives_the_shells_words_and_leaves_out_runs_that_ended(tmp_path, c
     for norm, name in (("none", "results.json"), ("batch", "diverged.json")):
         (root / f"norm={norm},seed=0").mkdir(parents=True)
         (root / f"norm={norm},seed=0" / name).write_text("{}")
-    flags = ["--launcher", "print", "--root", str(root), "--only", "seed=0"]
-    assert script.main([SMOKE, *flags]) == 0
+    flags = ["--launcher", "print", "--root", str(root), "--seeds"]
+    assert script.main([SMOKE, *flags, "0"]) == 0
     out, err = capsys.readouterr()
     diverged = root / "norm=batch,seed=0"
     assert f"1 of 3 runs are finished, diverged: {diverged}, in {root}\n" in err
     words = shlex.split(out)
     assert words[:3] == ["python", "-m", "lnrepro.main"]
     assert words[-1] == f"--workdir={root}/norm=layer,seed=0"
+    assert script.main([SMOKE, *flags, "0-2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3 * 3 - 2
 
 
 @pytest.mark.parametrize(
@@ -171,15 +158,18 @@ def test_configs_whose_sweep_is_wrong(tmp_path, body, says):
 
 
 def test_a_directory_with_a_run_of_another_config_is_refused(tmp_path):
-    where = tmp_path / "norm=layer,seed=0"
-    where.mkdir()
-    flags = ["--config.norm=layer", "--config.seed=0", "--config.epochs=3"]
-    about = {"config": config_file.read(SMOKE, flags).to_dict()}
-    about["data"] = {"fingerprint": "x"}
-    (where / "config.json").write_text(json.dumps(about))
-    assert planned_runs.plan(SMOKE, "", str(tmp_path), ["--config.epochs=3"], [])
+    def plan(epochs):
+        flags, only = [f"--config.epochs={epochs}"], ["norm=layer", "seed=0"]
+        (run,) = planned_runs.plan(SMOKE, "", str(tmp_path), flags, only)
+        return run
+
+    run = plan(3)
+    run.workdir.mkdir()
+    about = {"config": run.config.to_dict(), "data": {"fingerprint": "x"}}
+    (run.workdir / "config.json").write_text(json.dumps(about))
+    assert plan(3) == run
     with refused("config.epochs: 3.0 there, 2.0 now"):
-        planned_runs.plan(SMOKE, "", str(tmp_path), [], [])
+        plan(2)
 
 
 # How it is run.

@@ -3,7 +3,6 @@
 import pytest
 
 from scripts import theory as script
-from tests.refused import refused
 from tests.runs import ROOT
 
 
@@ -17,8 +16,3 @@ def test_the_page_has_the_tables(capsys):
     assert len(errors) == 2
     for line in errors:
         assert line in page
-
-
-def test_bad_input_is_one_line():
-    with refused("--colour"):
-        script.main(["--colour"])

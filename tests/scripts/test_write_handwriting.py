@@ -31,7 +31,6 @@ def test_text_becomes_a_drawing(tmp_path, caplog):
 
 def test_bad_flags_are_one_line(tmp_path):
     for flags, message in (
-        ([], "--text"),
         (["--text=a", "--out=a.jpg"], "a.jpg: the name must end in .svg"),
         (["--text=a"], "holds no run"),
     ):
