@@ -69,11 +69,11 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
     Raises:
       UserError: its metrics.jsonl cannot be read.
     """
-    from lnrepro.engine import experiment, workdir
+    from lnrepro.engine import checkpoint, experiment, workdir
 
     config, records = run.config, run.metrics
     # A stopped run has a checkpoint of a later step than its last record.
-    steps = workdir.saved_steps(run.folder)
+    steps = checkpoint.saved_steps(run.folder / workdir.LAST)
     step = max([*steps, *(record["step"] for record in records[-1:])], default=0)
     newest = run.folder / ("metrics.jsonl" if records else "config.json")
     age = datetime.timedelta(seconds=round(time.time() - newest.stat().st_mtime))

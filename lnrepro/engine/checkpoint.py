@@ -72,8 +72,90 @@ def digest(state: Any, notes: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(notes, sort_keys=True).encode(), crc)
 
 
+def saved_steps(folder: pathlib.Path) -> list[int]:
+    """Return the steps of the checkpoints in last/ or best/, the newest first."""
+    names = [path.name for path in folder.glob("*") if path.name.isdigit()]
+    return sorted(map(int, names), reverse=True)
+
+
+def restore(folder: pathlib.Path, like: Any, *, resumes: bool) -> Checkpoint | None:
+    """Read the newest checkpoint that can be read; nothing in the folder is changed.
+
+    One that cannot be read is named on stderr and stays where it is, and the one
+    before it is read. A run that goes on from there replaces it in time.
+
+    Args:
+      folder: last/ or best/ of a run.
+      like: a state of the same structure.
+      resumes: whether a run goes on from it, also from that of step 0.
+
+    Returns:
+      The checkpoint, or None if there is none.
+
+    Raises:
+      UserError: there are checkpoints, and none can be read.
+    """
+    steps = saved_steps(folder)
+    # A damaged checkpoint does not give way to the start.
+    trained = [step for step in steps if step]
+    if trained or not resumes:
+        steps = trained
+    failed = []
+    for step in steps:
+        path = folder / str(step)
+        try:
+            saved = _read(path, like)
+        except MemoryError:
+            raise
+        # Orbax and TensorStore raise many types for damaged files.
+        except Exception as e:
+            failed.append(f"{path} cannot be read ({_reason(e)})")
+        else:
+            print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)
+            return saved
+    if not failed:
+        return None
+    # Starting silently from step 0 would look like a new run.
+    start_again = ", or remove the folder to start again"
+    raise UserError(
+        f"{failed[0]}, and no other one of {steps}; put the files of the run "
+        f"back{start_again if resumes else ''}"
+    )
+
+
+def _read(path: pathlib.Path, like: Any) -> Checkpoint:
+    """Return a checkpoint, if it matches its digest."""
+    import orbax.checkpoint as ocp
+
+    orbax_workarounds.install()
+    handler = ocp.CompositeCheckpointHandler(
+        state=ocp.PyTreeCheckpointHandler(), notes=ocp.JsonCheckpointHandler()
+    )
+    # NumPy arrays do not depend on the devices, so a run may be resumed on other ones.
+    as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
+    restore_args = jax.tree.map(lambda _: as_numpy, like)
+    with ocp.Checkpointer(handler) as reader:
+        # Orbax accepts absolute paths only.
+        place = path.absolute()
+        there = described(reader.metadata(place).item_metadata.state.tree)
+        for array, a, b in differences(there, described(like)):
+            raise ValueError(f"another model: {array} is {a} there, {b} in this one")
+        read = reader.restore(
+            place,
+            args=ocp.args.Composite(
+                state=ocp.args.PyTreeRestore(item=like, restore_args=restore_args),
+                notes=ocp.args.JsonRestore(),
+            ),
+        )
+    notes = dict(read.notes)
+    # The digest was taken before it was added to the notes.
+    if notes.pop("digest", None) != digest(read.state, notes):
+        raise ValueError("its contents do not match its digest")
+    return Checkpoint(int(path.name), read.state, notes)
+
+
 class Store:
-    """The checkpoints of a run.
+    """The checkpoints of a run, which are written.
 
     `last/` holds the newest ones, for resuming. A run starts from the one of step 0,
     which is nothing else: who reads a run finds no checkpoint in it.
@@ -85,15 +167,9 @@ class Store:
     complete.
     """
 
-    def __init__(self, folder: pathlib.Path, writing: bool = True):
-        """Open the store.
-
-        Args:
-          folder: where the checkpoints are.
-          writing: whether anything may be changed there. Without it, a run in progress
-            can be looked at.
-        """
-        self.folder, self._writing = folder, writing
+    def __init__(self, folder: pathlib.Path):
+        """Open the store in the folder of the checkpoints."""
+        self.folder = folder
         self._managers = {}
         # The step of the best checkpoint that the newest one in last/ names.
         self._named: float | None = None
@@ -110,12 +186,8 @@ class Store:
         processes = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
         options = ocp.CheckpointManagerOptions(
             multiprocessing_options=processes,
-            max_to_keep=KEPT if self._writing and name == "last" else None,
-            read_only=not self._writing,
-            create=self._writing,
-            cleanup_tmp_directories=self._writing,
-            # Orbax wants 0 of a manager that only reads.
-            save_interval_steps=int(self._writing),
+            max_to_keep=KEPT if name == "last" else None,
+            cleanup_tmp_directories=True,
         )
         handlers = {
             # Trained float32 weights hardly compress, and compressing takes longer than
@@ -150,7 +222,7 @@ class Store:
         try:
             self.save("last", 0, state, notes)
             self.wait()
-            return self._read("last", 0, state)
+            return _read(self.folder / "last/0", state)
         except (MemoryError, ModuleNotFoundError):
             raise
         # Orbax and TensorStore raise many types.
@@ -225,78 +297,6 @@ class Store:
         for step in [step for step in manager.all_steps() if step not in steps]:
             manager.delete(step)
         return manager.all_steps()
-
-    def restore(self, name: str, like: Any) -> Checkpoint | None:
-        """Read the newest checkpoint that can be read.
-
-        One that cannot be read is named on stderr and stays where it is, and the one
-        before it is read. A run that goes on from there replaces it in time.
-
-        Args:
-          name: "last" or "best".
-          like: a state of the same structure.
-
-        Returns:
-          The checkpoint, or None if there is none.
-
-        Raises:
-          UserError: there are checkpoints, and none can be read.
-        """
-        if not (self.folder / name).is_dir():
-            return None
-        manager = self._manager(name)
-        manager.reload()
-        steps = sorted(manager.all_steps(), reverse=True)
-        # A damaged checkpoint does not give way to the start.
-        trained = [step for step in steps if step]
-        if trained or not self._writing:
-            steps = trained
-        failed = []
-        for step in steps:
-            try:
-                saved = self._read(name, step, like)
-            except MemoryError:
-                raise
-            # Orbax and TensorStore raise many types for damaged files.
-            except Exception as e:
-                path = self.folder / name / str(step)
-                failed.append(f"{path} cannot be read ({_reason(e)})")
-            else:
-                print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)
-                return saved
-        if not failed:
-            return None
-        # Starting silently from step 0 would look like a new run.
-        start_again = ", or remove the folder to start again"
-        raise UserError(
-            f"{failed[0]}, and no other one of {steps}; put the files of the run "
-            f"back{start_again if self._writing else ''}"
-        )
-
-    def _read(self, name, step, like):
-        """Return a checkpoint, if it matches its digest."""
-        import orbax.checkpoint as ocp
-
-        manager = self._manager(name)
-        there = described(manager.item_metadata(step).state.tree)
-        for array, a, b in differences(there, described(like)):
-            raise ValueError(f"another model: {array} is {a} there, {b} in this one")
-        # NumPy arrays do not depend on the devices, so a run may be resumed on other
-        # ones.
-        as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
-        restore_args = jax.tree.map(lambda _: as_numpy, like)
-        read = manager.restore(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.PyTreeRestore(item=like, restore_args=restore_args),
-                notes=ocp.args.JsonRestore(),
-            ),
-        )
-        notes = dict(read.notes)
-        # The digest was taken before it was added to the notes.
-        if notes.pop("digest", None) != digest(read.state, notes):
-            raise ValueError("its contents do not match its digest")
-        return Checkpoint(step, read.state, notes)
 
     def wait(self) -> None:
         """Wait until every save is on disk.

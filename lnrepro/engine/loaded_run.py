@@ -4,7 +4,6 @@
 call as `lnrepro.load`, returns an object with the functions of `EXPERIMENT.use`.
 """
 
-import contextlib
 import functools
 import json
 import logging
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import export, json_files, metrics, run_config, workdir
-from lnrepro.engine.checkpoint import Checkpoint, Store
+from lnrepro.engine.checkpoint import Checkpoint, restore
 from lnrepro.engine.export import Weights
 from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
@@ -118,12 +117,11 @@ class LoadedRun:
 
     def checkpoint(self, name: str) -> Checkpoint | None:
         """Return the newest checkpoint called "best" or "last", or None."""
-        # A store opened for reading changes nothing in its folder.
-        store = Store(self.folder / "checkpoints", writing=False)
-        with contextlib.closing(store):
-            saved = store.restore(name, Run(self.config, self.folder).shapes())
+        folder = self.folder / "checkpoints" / name
+        like = Run(self.config, self.folder).shapes()
+        saved = restore(folder, like, resumes=False)
         if saved:
-            path = store.folder / name / str(saved.step)
+            path = folder / str(saved.step)
             now = {
                 "config": run_config.as_json(self.config),
                 "fingerprint": self.about["data"]["fingerprint"],

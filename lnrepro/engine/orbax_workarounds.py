@@ -6,9 +6,6 @@ on stderr, below our own error message:
 
 - asyncio logs "... exception was never retrieved";
 - Python's sys.unraisablehook prints "Event loop is closed".
-
-Orbax also warns about every directory that is opened for reading only, which is how
-`Store` opens a run that it must not change.
 """
 
 import logging
@@ -19,9 +16,8 @@ def install() -> None:
     """Hide these messages in this process; all other messages stay."""
     if not isinstance(sys.unraisablehook, _UnraisableHook):
         sys.unraisablehook = _UnraisableHook(sys.unraisablehook)
-    for name in ("asyncio", "absl"):
-        # A filter that is added twice counts once.
-        logging.getLogger(name).addFilter(_is_wanted)
+    # A filter that is added twice counts once.
+    logging.getLogger("asyncio").addFilter(_is_wanted)
 
 
 class _UnraisableHook:
@@ -34,7 +30,4 @@ class _UnraisableHook:
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    message = record.getMessage()
-    return " exception was never retrieved" not in message and not message.startswith(
-        "Given directory is read only"
-    )
+    return " exception was never retrieved" not in record.getMessage()

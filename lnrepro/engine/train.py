@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.data.stream import Stream
 from lnrepro.engine import json_files, kernels, peers, provenance, run_config, workdir
-from lnrepro.engine.checkpoint import Checkpoint, Notes, Store
+from lnrepro.engine.checkpoint import Checkpoint, Notes, Store, restore
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.output import Output
 from lnrepro.engine.run import Run, numbers_of
@@ -117,15 +117,16 @@ def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
       UserError: it does not go with this run.
     """
     notes = run_config.identity(run.config, fingerprint)
-    saved = store.restore("last", run.shapes())
+    last = store.folder / "last"
+    saved = restore(last, run.shapes(), resumes=True)
     peers.agree("checkpoint", {"the step of the checkpoint": saved and saved.step})
     if saved is None:
         # It would start at step 0 and remove its records.
         raise UserError(
-            f"{run.folder} holds a run, but {store.folder / 'last'} has no checkpoint: "
+            f"{run.folder} holds a run, but {last} has no checkpoint: "
             f"put it back, or remove {run.folder} to start again"
         )
-    path = store.folder / "last" / str(saved.step)
+    path = last / str(saved.step)
     run_config.check_checkpoint(path, saved.notes, notes)
     noted = Notes(**saved.notes | notes)
     best = noted.best["step"] if noted.best else None

@@ -14,6 +14,7 @@ from typing import IO, Any, Literal, NamedTuple
 from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files, provenance
+from lnrepro.engine.checkpoint import saved_steps
 from lnrepro.engine.run_config import as_json, check_same
 from lnrepro.errors import RunError, UserError
 
@@ -139,7 +140,7 @@ def _check_is_run(workdir: pathlib.Path) -> None:
     for path in sorted(workdir.iterdir()):
         # Operating systems leave hidden files.
         is_first = path.stem in _FIRST_FILES or path.name.startswith(".")
-        if not is_first or any(saved_steps(workdir)):
+        if not is_first or any(saved_steps(workdir / LAST)):
             raise UserError(
                 f"--workdir {workdir} is not empty and has no config.json of a run "
                 f"(there is {path.name}); give a new folder, or put the file back"
@@ -211,12 +212,6 @@ def describe(
     # what one needs to know to run this again.
     about = {"config": as_json(config), "data": data, **provenance.this_start()}
     json_files.write(workdir / "config.json", about)
-
-
-def saved_steps(workdir: pathlib.Path) -> list[int]:
-    """Return the steps of the checkpoints from which a run goes on."""
-    found = (workdir / LAST).glob("*")
-    return [int(path.name) for path in found if path.name.isdigit()]
 
 
 def check_run(

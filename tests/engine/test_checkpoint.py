@@ -1,6 +1,5 @@
 """Checkpoints: which are read, which are passed over, and which are replaced."""
 
-import contextlib
 import json
 import logging
 import sys
@@ -10,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from lnrepro.engine import orbax_workarounds
+from lnrepro.engine import checkpoint, orbax_workarounds
 from lnrepro.engine.checkpoint import Store
 from tests.engine.toy import assert_same_bits
 from tests.hardening.processes import saved
@@ -35,6 +34,10 @@ def save(store, name, *steps, value=0.0):
     store.wait()
 
 
+def restore(store, name="last", like=None):
+    return checkpoint.restore(store.folder / name, like or state(), resumes=False)
+
+
 def empty(folder):
     for path in folder.rglob("*"):
         if path.is_file():
@@ -55,11 +58,11 @@ def test_what_cannot_be_read_stays_and_is_named(store, tmp_path, error, says):
 
     save(store, "last", 5, 10)
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(store, "_read", fail)
+        m.setattr(checkpoint, "_read", fail)
         with refused("last/10 cannot be read", says):
-            store.restore("last", state())
+            restore(store)
     assert saved(tmp_path) == [5, 10]
-    assert store.restore("last", state()).step == 10
+    assert restore(store).step == 10
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ def test_what_cannot_be_read_stays_and_is_named(store, tmp_path, error, says):
 def test_checkpoints_of_another_model_stay(store, tmp_path, other, says):
     save(store, "last", 5)
     with refused(says):
-        store.restore("last", other)
+        restore(store, like=other)
     assert saved(tmp_path) == [5]
 
 
@@ -93,11 +96,11 @@ def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(
     (file,) = (path for path in files if "records" in path.read_text())
     # Valid JSON with another number: only the digest can show it.
     file.write_text(json.dumps(json.loads(file.read_text()) | {"records": 7}))
-    before = store.restore("last", state())
+    before = restore(store)
     assert (before.step, before.notes) == (5, {"records": 5})
     assert "last/10 cannot be read (its contents do not" in capsys.readouterr().err
     save(store, "last", 10, value=2.0)
-    after = store.restore("last", state())
+    after = restore(store)
     assert after.step == 10
     assert_same_bits(after.state, state(2.0))
 
@@ -108,8 +111,7 @@ def test_looking_at_a_run_in_progress_changes_nothing(store, capsys):
     (store.folder / "last/3.orbax-checkpoint-tmp/state").mkdir(parents=True)
     empty(store.folder / "last/2/state")
     before = sorted(store.folder.rglob("*"))
-    with contextlib.closing(Store(store.folder, writing=False)) as other:
-        assert other.restore("last", state()).step == 1
+    assert restore(store).step == 1
     assert sorted(store.folder.rglob("*")) == before
     assert "last/2 cannot be read" in capsys.readouterr().err
 
@@ -136,15 +138,13 @@ def test_what_a_reader_reads_stays_while_the_run_saves(store, monkeypatch, capsy
         store.wait()
 
     both(5, 4)
-    reader = Store(store.folder, writing=False)
-    read = reader._read
+    read = checkpoint._read
 
-    def go_on(name, step, like):
+    def go_on(*arguments):
         both(10, 9)
-        return read(name, step, like)
+        return read(*arguments)
 
-    monkeypatch.setattr(reader, "_read", go_on)
-    with contextlib.closing(reader):
-        assert reader.restore("best", state()).step == 4
-        assert reader.restore("last", state()).step == 10
+    monkeypatch.setattr(checkpoint, "_read", go_on)
+    assert restore(store, "best").step == 4
+    assert restore(store).step == 10
     assert capsys.readouterr().err == ""
