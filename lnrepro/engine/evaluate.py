@@ -29,8 +29,8 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       Diverged: a number is not finite.
     """
     run = Run(config, folder)
-    fingerprint, _ = run.check()
-    about = workdir.check_run(folder, run.config, fingerprint)
+    run.check()
+    about = workdir.check_run(folder, run.identity)
     if not about:
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"

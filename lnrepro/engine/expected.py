@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from lnrepro.engine import config_file, workdir
+from lnrepro.engine import config_file, run_config, workdir
 from lnrepro.engine.run import Run
 from lnrepro.errors import RunError, UserError
 
@@ -29,7 +29,7 @@ def check(config: ConfigDict, file: str, folder: pathlib.Path) -> str:
     if variant or expected is None:
         raise UserError(f"--check: nothing is expected of {file}; give a default")
     run = Run(config, folder)
-    workdir.check_run(folder, run.config)
+    workdir.check_run(folder, {"config": run_config.as_json(run.config)})
     value = (workdir.read_results(folder) or {}).get(expected.metric)
     if value is None:
         raise UserError(

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data, optional
+from lnrepro import optional
+from lnrepro.data import open_set
+from lnrepro.data.set_folder import SetFolder
 from lnrepro.data.stream import Stream
 from lnrepro.engine import distribute, experiment, optim, peers, run_config, workdir
 from lnrepro.engine.distribute import Placement
@@ -79,23 +81,29 @@ class Run:
         config = self.config
         return f"{config.experiment} norm={config.norm} data={config.data.name}"
 
-    def data_identity(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the fingerprint and the facts of the data set."""
-        spec = self.config.data
-        prepared = data.open_set(spec.name, spec.get("dir"))
-        return prepared.fingerprint, prepared.facts
+    @cached_property
+    def data(self) -> SetFolder:
+        """The data set, for its fingerprint and its facts."""
+        return open_set(self.config.data.name, self.config.data.dir)
 
-    def check(self) -> tuple[str, Mapping[str, Any]]:
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a run directory and its checkpoints say about their run."""
+        config = run_config.as_json(self.config)
+        identity = {"config": config, "fingerprint": self.data.fingerprint}
+        # With pmap, each device has statistics and noise of its own.
+        if self.config.placement == "pmap":
+            identity["devices"] = jax.device_count()
+        return identity
+
+    def check(self) -> None:
         """Check the config, the data and the devices, before anything is written.
-
-        Returns:
-          `data_identity`.
 
         Raises:
           UserError: the run cannot be trained.
         """
         workdir.check_no_export(self.folder)
-        fingerprint, facts = self.data_identity()
+        _ = self.data
         experiment.with_sizes(self.config, check=True)
         experiment.check_names(self.config, self.metrics)
         if self.experiment.check:
@@ -103,8 +111,7 @@ class Run:
         # Devices that do not fit and a model that cannot be built must not leave a
         # config.json.
         _ = self.placement, self.shapes()
-        peers.agree("data", {"the data": fingerprint})
-        return fingerprint, facts
+        peers.agree("data", {"the data": self.data.fingerprint})
 
     def initial(self) -> State:
         """Return the state before the first step, as NumPy arrays.

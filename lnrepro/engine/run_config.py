@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jax
 from ml_collections import ConfigDict
 
 from lnrepro import config as configs
@@ -122,20 +121,6 @@ def check_same(
         raise UserError(f"{what} ({'; '.join(found)}); {remedy}")
 
 
-def identity(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
-    """Return what a checkpoint says about its run.
-
-    Args:
-      config: the config.
-      fingerprint: identity of the data.
-    """
-    notes = {"config": as_json(config), "fingerprint": fingerprint}
-    # With pmap, each device has statistics and noise of its own.
-    if config.placement == "pmap":
-        notes["devices"] = jax.device_count()
-    return notes
-
-
 def check_checkpoint(
     path: pathlib.Path,
     recorded: Mapping[str, Any],
@@ -146,7 +131,7 @@ def check_checkpoint(
     Args:
       path: where it is.
       recorded: its notes.
-      now: the `identity` of the run, or a part of it.
+      now: `Run.identity`, or a part of it.
     """
     check_same(
         f"{path} is a checkpoint of another run",

@@ -55,7 +55,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       Stopped: a signal arrived; the state is saved.
     """
     run = Run(config, folder)
-    fingerprint, facts = run.check()
+    run.check()
     with contextlib.ExitStack() as stack:
         # Process 0 alone locks the run directory and writes to it.
         lock = None
@@ -63,7 +63,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         def open_folder():
             nonlocal lock
             lock = stack.enter_context(workdir.lock(folder))
-            return workdir.open_run(folder, run.config, fingerprint)
+            return workdir.open_run(folder, run.identity)
 
         opened = peers.from_first("folder", open_folder)
         if opened == "finished":
@@ -76,13 +76,13 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         store = Store(folder / "checkpoints")
         stack.callback(store.close)
         if opened == "new":
-            notes = Notes(**run_config.identity(run.config, fingerprint))
+            notes = Notes(**run.identity)
             start = store.begin(run.initial(), notes._asdict())
             start = start._replace(notes=notes)
             if lock:
-                workdir.describe(folder, run.config, fingerprint, facts)
+                workdir.describe(folder, run.identity, run.data.facts)
         else:
-            start = _restore(run, store, fingerprint)
+            start = _restore(run, store)
         stack.enter_context(kernels.kept(folder, writes=bool(lock)))
         output = Output(run, lock, start)
         begins = f"resuming at step {start.step} of" if start.step else "training"
@@ -105,18 +105,16 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         return numbers
 
 
-def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
+def _restore(run: Run, store: Store) -> Checkpoint:
     """Return the newest checkpoint of a run.
 
     Args:
       run: the run.
       store: its checkpoints.
-      fingerprint: identity of the data.
 
     Raises:
       UserError: it does not go with this run.
     """
-    notes = run_config.identity(run.config, fingerprint)
     last = store.folder / "last"
     saved = restore(last, run.shapes(), resumes=True)
     peers.agree("checkpoint", {"the step of the checkpoint": saved and saved.step})
@@ -127,8 +125,8 @@ def _restore(run: Run, store: Store, fingerprint: str) -> Checkpoint:
             f"put it back, or remove {run.folder} to start again"
         )
     path = last / str(saved.step)
-    run_config.check_checkpoint(path, saved.notes, notes)
-    noted = Notes(**saved.notes | notes)
+    run_config.check_checkpoint(path, saved.notes, run.identity)
+    noted = Notes(**saved.notes | run.identity)
     best = noted.best["step"] if noted.best else None
     if not store.follow(best) and best is not None:
         print(

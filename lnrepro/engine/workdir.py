@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files, provenance
 from lnrepro.engine.checkpoint import saved_steps
-from lnrepro.engine.run_config import as_json, check_same
+from lnrepro.engine.run_config import check_same
 from lnrepro.errors import RunError, UserError
 
 # The checkpoints from which a run goes on.
@@ -158,9 +158,7 @@ def check_no_export(workdir: pathlib.Path) -> None:
 
 
 def open_run(
-    workdir: pathlib.Path,
-    config: ConfigDict,
-    fingerprint: str,
+    workdir: pathlib.Path, identity: Mapping[str, Any]
 ) -> Literal["new", "resumed", "finished"]:
     """Check that a directory is new, or has a run of this config and data.
 
@@ -168,8 +166,7 @@ def open_run(
 
     Args:
       workdir: the run directory.
-      config: the config.
-      fingerprint: identity of the data.
+      identity: `Run.identity`.
 
     Returns:
       What there was.
@@ -178,11 +175,11 @@ def open_run(
       UserError: the run there has another config, whose fields are named, or other
         data.
     """
-    about, now = check_run(workdir, config, fingerprint), as_json(config)
+    about, config = check_run(workdir, identity), identity["config"]
     if about is None:
         return "new"
-    if about["config"] != now:
-        json_files.write(workdir / "config.json", about | {"config": now})
+    if about["config"] != config:
+        json_files.write(workdir / "config.json", about | {"config": config})
     if read_results(workdir) is not None:
         return "finished"
     # What stopped the run before may be mended.
@@ -191,40 +188,34 @@ def open_run(
 
 
 def describe(
-    workdir: pathlib.Path,
-    config: ConfigDict,
-    fingerprint: str,
-    facts: Mapping[str, Any],
+    workdir: pathlib.Path, identity: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> None:
     """Write what a new run is. Its first checkpoint is on disk.
 
     Args:
       workdir: the run directory.
-      config: the config.
-      fingerprint: identity of the data.
+      identity: `Run.identity`.
       facts: facts of the whole data set, such as its vocabulary. They are kept, so that
         the run can be used without the data.
     """
     json_files.write(workdir / FACTS, facts)
     digest = zlib.crc32((workdir / FACTS).read_bytes())
-    data = {"name": config.data.name, "fingerprint": fingerprint, "facts": digest}
+    config, fingerprint = identity["config"], identity["fingerprint"]
+    data = {"name": config["data"]["name"], "fingerprint": fingerprint, "facts": digest}
     # A directory with a config.json is a run, so that this is the last file. It says
     # what one needs to know to run this again.
-    about = {"config": as_json(config), "data": data, **provenance.this_start()}
+    about = {"config": config, "data": data, **provenance.this_start()}
     json_files.write(workdir / "config.json", about)
 
 
 def check_run(
-    workdir: pathlib.Path,
-    config: ConfigDict,
-    fingerprint: str | None = None,
+    workdir: pathlib.Path, identity: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Read the config.json of a run, and check that it is of this config and data.
 
     Args:
       workdir: the run directory.
-      config: the config.
-      fingerprint: identity of the data; None is not compared.
+      identity: `Run.identity`, or its "config" alone.
 
     Returns:
       The contents of config.json, or None if there is no run.
@@ -237,12 +228,11 @@ def check_run(
     if there is None:
         return None
     # Versions of JAX differ in the options that they have.
-    now = {"config": as_json(config), **provenance.settings()}
-    if fingerprint is not None:
-        now["fingerprint"] = fingerprint
+    now = {**identity, **provenance.settings()}
+    recorded = {"config": there["config"], **there["data"], **there.get("settings", {})}
     check_same(
         f"{workdir} holds a run of another config",
-        {**now, **there, **there["data"], **there.get("settings", {})},
+        {**now, **recorded},
         now,
         "give another --workdir, remove it, or set what differs as it is there",
     )

@@ -81,7 +81,7 @@ def plan(
         flags = [f"--config.{field}={value}" for field, value in settings]
         resolved = run_config.resolved(config_file.read(config, flags))
         where = folder / _label(varied)
-        workdir.check_run(where, resolved)
+        workdir.check_run(where, {"config": run_config.as_json(resolved)})
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
         runs.append(PlannedRun(where, tuple(command), FrozenConfigDict(resolved)))

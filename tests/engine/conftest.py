@@ -13,7 +13,7 @@ from tests.runs import once
 @pytest.fixture(autouse=True)
 def toy_data(monkeypatch):
     """Let every config name one data set, which the toy does not read."""
-    monkeypatch.setattr(Run, "data_identity", toy.data_identity)
+    monkeypatch.setattr(Run, "data", toy.DATA)
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def toy_run(tmp_path_factory):
 
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Run, "data_identity", toy.data_identity)
+            patch.setattr(Run, "data", toy.DATA)
             train.train(toy.config(curves=toy.CURVES), folder)
 
     return once(tmp_path_factory, "toy", make)
@@ -34,7 +34,7 @@ def killed_run(tmp_path_factory):
 
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Run, "data_identity", toy.data_identity)
+            patch.setattr(Run, "data", toy.DATA)
             toy.train_until(patch, 8, folder, evals__picture="never")
 
     return once(tmp_path_factory, "killed", make)

@@ -185,7 +185,7 @@ def test_a_run_of_another_config_or_of_other_data_is_refused(killed, monkeypatch
         for use in USES:
             with refused(f"config.{field}: ", " there, 1 now"):
                 use(config(**{field: 1}), killed)
-    monkeypatch.setattr(Run, "data_identity", lambda run: ("toy/2", {}))
+    monkeypatch.setattr(toy.DATA, "fingerprint", "toy/2")
     with refused("fingerprint: 'toy/1' there, 'toy/2' now"):
         train.train(config(), killed)
     assert contents(killed) == before
@@ -245,13 +245,13 @@ def test_what_changes_numbers_of_a_run_may_not_change(monkeypatch):
 
 def test_pmap_goes_on_with_as_many_devices_only(tmp_path, monkeypatch):
     pmap = config(placement="pmap")
-    there = run_config.identity(pmap, "toy/1")
+    there = Run(pmap, tmp_path).identity
     assert there["devices"] == 4
     monkeypatch.setattr(jax, "device_count", lambda: 2)
-    now = run_config.identity(pmap, "toy/1")
+    now = Run(pmap, tmp_path).identity
     with refused("devices: 4 there, 2 now"):
         run_config.check_checkpoint(tmp_path, there, now)
-    assert "devices" not in run_config.identity(config(), "toy/1")
+    assert "devices" not in Run(config(), tmp_path).identity
 
 
 def test_lost_checkpoints_are_named_and_no_record_is_lost(killed):

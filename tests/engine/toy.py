@@ -4,6 +4,7 @@ import itertools
 import pathlib
 import sys
 import time
+import types
 from collections.abc import Callable
 from functools import partial
 
@@ -19,6 +20,8 @@ from lnrepro.engine.checkpoint import Checkpoint
 from lnrepro.engine.experiment import Eval, Evaluation, Experiment, Metric
 from lnrepro.fields import Field
 
+# Stands for `Run.data`.
+DATA = types.SimpleNamespace(fingerprint="toy/1", facts={})
 FIELDS = {
     "nan_at": Field(-1, "the batch whose loss is NaN"),
     "seconds": Field(0.0, "seconds that each batch takes"),
@@ -149,11 +152,6 @@ def train_until(monkeypatch, at: int, folder: pathlib.Path, **changes) -> None:
 def crash(*arguments: object) -> None:
     """Fail with a KeyError."""
     raise KeyError("crash")
-
-
-def data_identity(run: object) -> tuple[str, dict]:
-    """Stand for `Run.data_identity`."""
-    return "toy/1", {}
 
 
 def final_state(folder: pathlib.Path) -> Checkpoint:

@@ -83,7 +83,7 @@ def moments(tmp_path_factory):
         watcher.copy()
 
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(Run, "data_identity", toy.data_identity)
+        m.setattr(Run, "data", toy.DATA)
         m.setattr(metrics.RecordFile, "append", watched)
         watching.append(watcher)
         train.train(toy.config(**SMALL), home / "whole")
