@@ -33,7 +33,7 @@ RULES = {
     ),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": (
-        {"data", "paths", "errors", "fields", "folders", "optional"},
+        {"data", "paths", "errors", "fields", "folders"},
         {"flax", "optax", "tensorflow", "pickle"},
     ),
     "lnrepro/engine": (
@@ -44,7 +44,6 @@ RULES = {
             "paths",
             "errors",
             "fields",
-            "optional",
             # What runs as a kernel, which a run keeps.
             "functional.fast",
         },
@@ -55,7 +54,6 @@ RULES = {
     "lnrepro/fields.py": ({"errors"}, {"jax", "flax", "numpy", "optax", "absl"}),
     "lnrepro/errors.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/folders.py": (set(), {"jax", "flax", "optax"}),
-    "lnrepro/optional.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/main.py": ({"engine", "paths", "errors"}, {"flax"}),
     "lnrepro/runs.py": ({"engine", "paths", "errors", "folders"}, {"flax"}),
     "experiments": (

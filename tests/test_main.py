@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from absl import logging
 
-from lnrepro import main, optional
+from lnrepro import main
 from lnrepro.engine.metrics import read
 from tests.hardening.processes import ended, lines, start_two, wait_for
 from tests.runs import ROOT, SMOKE, environment, newest_state, run, start
@@ -280,27 +280,6 @@ def test_missing_extra_names_the_pip_command(home, tmp_path, module):
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert f"{module} is not installed" in done.stderr
     assert "pip install 'lnrepro[train]'" in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("config", ["mnist", "convnet"])
-def test_training_without_the_packages_that_it_can_do_without(home, tmp_path, config):
-    whole, bare = tmp_path / "whole", tmp_path / "bare"
-    flags = [f"--config=configs/{config}.py:smoke"]
-    # This also prepares the data set, which needs the packages.
-    code, _, error = run(home, *flags, f"--workdir={whole}")
-    assert code == 0, error
-    missing = [*optional.LEFT_OUT, "tensorflow_datasets", "sklearn", "array_record"]
-    done = run_without(home, missing, *flags, f"--workdir={bare}")
-    assert done.returncode == 0, done.stderr
-    said = {line.partition(" ")[0] for line in done.stderr.splitlines()}
-    assert {"grain", "tensorboardX", "matplotlib"} <= said <= set(optional.LEFT_OUT)
-    trained = json.loads((whole / "results.json").read_text())
-    without = json.loads((bare / "results.json").read_text())
-    # What cannot be drawn is left out. All other numbers are the same to the bit.
-    assert without == {name: trained[name] for name in without}
-    assert "valid/error" in without
-    np.testing.assert_equal(newest_state(bare), newest_state(whole))
 
 
 def test_help_lists_the_configs_and_what_a_config_has(capsys):

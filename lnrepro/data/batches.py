@@ -30,7 +30,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lnrepro import optional
 from lnrepro.data.plan import BatchPlan, draws_of
 from lnrepro.data.ragged import Ragged, Stored
 from lnrepro.data.stream import Batch, Stream
@@ -227,12 +226,7 @@ def _padded(name: str, values: list[np.ndarray], length: int) -> np.ndarray:
 
 
 def _in_background(make_block: Callable[[int], list[Batch]], count: int) -> Stream:
-    """Return the stream of blocks 0 to count - 1, made ahead by a thread of Grain.
-
-    Where Grain is not installed, they are made when they are asked for.
-    """
-    if not optional.installed("grain"):
-        return Stream(make_block(i) for i in range(count))
+    """Return the stream of blocks 0 to count - 1, made ahead by a thread of Grain."""
     import grain
 
     # One thread is enough: it makes blocks while the device computes.

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro import optional
 from lnrepro.engine import metrics
 from lnrepro.engine.experiment import Evaluation
 
@@ -22,10 +21,9 @@ def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
       evaluation: what the experiment returned.
     """
     paths = []
-    if evaluation.images and optional.installed("PIL"):
-        for name, image in evaluation.images.items():
-            paths.append(_path(folder, name + (".png" if image.ndim == 3 else ".gif")))
-            _save_image(paths[-1], image)
+    for name, image in evaluation.images.items():
+        paths.append(_path(folder, name + (".png" if image.ndim == 3 else ".gif")))
+        _save_image(paths[-1], image)
     for name, text in evaluation.files.items():
         paths.append(_path(folder, name))
         paths[-1].write_text(text, encoding="utf-8")
@@ -85,7 +83,7 @@ def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
       config: the config of the run, or its JSON.
     """
     panels = config["curves"]
-    if not panels or not optional.installed("matplotlib"):
+    if not panels:
         return
     from matplotlib.figure import Figure
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro import optional
-
 
 class Events:
     """TensorBoard's event file of one process.
@@ -15,8 +13,6 @@ class Events:
     It is written in the calling thread. tensorboardX's SummaryWriter has a thread and a
     queue for it. On a full disk that thread ends without an error, and once the queue
     is full the program waits forever.
-
-    Nothing is written where tensorboardX is not installed.
     """
 
     def __init__(self, folder: pathlib.Path, purge: int):
@@ -26,9 +22,6 @@ class Events:
           folder: where it is.
           purge: TensorBoard hides events of earlier processes from this step on.
         """
-        self._file: Any = None
-        if not optional.installed("tensorboardX"):
-            return
         from tensorboardX import summary
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
@@ -43,25 +36,21 @@ class Events:
 
     def flush(self) -> None:
         """Write what the file object still holds."""
-        if self._file:
-            self._file.flush()
+        self._file.flush()
 
     def close(self) -> None:
         """Flush and close."""
-        if self._file:
-            self._file.close()
+        self._file.close()
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """Append one number."""
-        if self._file:
-            self._add(step=step, summary=self._summary.scalar(name, value))
+        self._add(step=step, summary=self._summary.scalar(name, value))
 
     def image(self, name: str, image: np.ndarray, step: int) -> None:
         """Append an image [H, W, 3], or the last frame of [N, H, W, 3]."""
-        if self._file and optional.installed("PIL"):
-            frame = image.reshape(-1, *image.shape[-3:])[-1]
-            shown = self._summary.image(name, frame, dataformats="HWC")
-            self._add(step=step, summary=shown)
+        frame = image.reshape(-1, *image.shape[-3:])[-1]
+        shown = self._summary.image(name, frame, dataformats="HWC")
+        self._add(step=step, summary=shown)
 
     def _add(self, **fields):
         self._file.write_event(self._event(wall_time=time.time(), **fields))

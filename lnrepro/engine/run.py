@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import optional
 from lnrepro.data import open_set
 from lnrepro.data.set_folder import SetFolder
 from lnrepro.data.stream import Stream
@@ -17,7 +16,6 @@ from lnrepro.engine import distribute, experiment, optim, peers, run_config, wor
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.train_step import State, make_init, make_step
-from lnrepro.errors import UserError
 
 
 class Run:
@@ -114,19 +112,9 @@ class Run:
         peers.agree("data", {"the data": self.data.fingerprint})
 
     def initial(self) -> State:
-        """Return the state before the first step, as NumPy arrays.
-
-        Raises:
-          UserError: an array has no elements.
-        """
+        """Return the state before the first step, as NumPy arrays."""
         init = jax.jit(make_init(self.experiment, self.optimizer))
-        state = jax.tree.map(np.array, init(self._init_key))
-        for path, x in jax.tree.leaves_with_path(state):
-            # Orbax's threads wait for minutes after it has refused one.
-            if not x.size:
-                name = jax.tree_util.keystr(path)
-                raise UserError(f"{name} of the state has no elements: it is not saved")
-        return state
+        return jax.tree.map(np.array, init(self._init_key))
 
     def shapes(self) -> State:
         """Return the shapes of the state; nothing is computed."""
@@ -155,15 +143,7 @@ class Run:
         Returns:
           What each of them found.
         """
-        found = {}
-        for name in names:
-            try:
-                found[name] = self.experiment.evals[name].run(vars)
-            except ModuleNotFoundError as e:
-                # Some evaluations need a package to draw their pictures.
-                if not optional.can_do_without(e):
-                    raise
-        return found
+        return {name: self.experiment.evals[name].run(vars) for name in names}
 
 
 def numbers_of(evaluations: Mapping[str, Evaluation]) -> dict[str, float]:

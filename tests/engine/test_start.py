@@ -17,7 +17,7 @@ from tests.runs import SMOKE, run
     ("added", "named"),
     [
         ({"a": {"b": jnp.ones(3)}, "a.b": jnp.zeros(3)}, "do not match its digest"),
-        ({"empty": jnp.zeros((0, 3))}, ".params['empty'] of the state has no"),
+        ({"empty": jnp.zeros((0, 3))}, "zero size: ParamInfo: [name=params.empty"),
     ],
     ids=["names that meet", "no elements"],
 )
