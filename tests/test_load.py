@@ -172,7 +172,7 @@ def test_an_export_is_written_completely_or_not_at_all(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export, "card", fail)
-    with refused(str(tmp_path / "export"), "No space left"):
+    with pytest.raises(OSError, match="No space left"):
         lnrepro.load(mnist_run).export(tmp_path / "export")
     assert not list(tmp_path.iterdir())
 
@@ -227,9 +227,6 @@ def test_changed_weights_and_facts_of_an_export_are_noticed(moved):
     remove_digests(moved)
     _ = lnrepro.load(moved).params
     assert lnrepro.load(moved).facts == other
-    facts.unlink()
-    with refused(str(facts)):
-        _ = lnrepro.load(moved).facts
 
 
 @pytest.mark.parametrize(

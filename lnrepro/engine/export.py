@@ -24,7 +24,7 @@ from lnrepro import data
 from lnrepro.engine import json_files, workdir
 from lnrepro.engine.checkpoint import described
 from lnrepro.engine.run_config import differences
-from lnrepro.errors import UserError, first_line
+from lnrepro.errors import UserError
 from lnrepro.paths import local_path
 
 WEIGHTS = "model.safetensors"
@@ -90,7 +90,8 @@ def write(
       The folder.
 
     Raises:
-      UserError: the folder is not empty or cannot be written.
+      UserError: the folder is not empty.
+      OSError: it cannot be written.
     """
     import safetensors.numpy
 
@@ -104,28 +105,25 @@ def write(
         "checkpoint": {"name": weights.checkpoint, "step": weights.step},
     }
     path = local_path(path, "the folder to export to").absolute()
-    try:
-        if path.exists() and any(path.iterdir()):
-            raise UserError(f"{path} is not empty; give another folder to export to")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # The folder gets its name when it is complete, so that a killed export leaves
-        # nothing half.
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as made:
-            scratch = pathlib.Path(made) / "export"
-            scratch.mkdir()
-            arrays = {
-                name: np.array(leaf, order="C") for name, leaf in _named(weights.vars)
-            }
-            content = safetensors.numpy.save(arrays, {"format": "np"})
-            (scratch / WEIGHTS).write_bytes(content)
-            about["checkpoint"]["digest"] = zlib.crc32(content)
-            json_files.write(scratch / "config.json", about)
-            for name in (workdir.FACTS, METRICS):
-                shutil.copyfile(folder / name, scratch / name)
-            (scratch / CARD).write_text(card(about), encoding="utf-8")
-            os.replace(scratch, path)
-    except OSError as e:
-        raise UserError(f"cannot export to {path}: {e.strerror or e}") from None
+    if path.exists() and any(path.iterdir()):
+        raise UserError(f"{path} is not empty; give another folder to export to")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The folder gets its name when it is complete, so that a killed export leaves
+    # nothing half.
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as made:
+        scratch = pathlib.Path(made) / "export"
+        scratch.mkdir()
+        arrays = {
+            name: np.array(leaf, order="C") for name, leaf in _named(weights.vars)
+        }
+        content = safetensors.numpy.save(arrays, {"format": "np"})
+        (scratch / WEIGHTS).write_bytes(content)
+        about["checkpoint"]["digest"] = zlib.crc32(content)
+        json_files.write(scratch / "config.json", about)
+        for name in (workdir.FACTS, METRICS):
+            shutil.copyfile(folder / name, scratch / name)
+        (scratch / CARD).write_text(card(about), encoding="utf-8")
+        os.replace(scratch, path)
     return path
 
 
@@ -138,20 +136,13 @@ def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> W
       like: the shapes that its config asks for.
 
     Raises:
-      UserError: the file is damaged, or its arrays do not fit the config.
+      UserError: the file does not match its digest, or its arrays not the config.
     """
     import safetensors.numpy
 
     path, saved = folder / WEIGHTS, about["checkpoint"]
-    try:
-        content = json_files.read_checked(path, saved.get("digest"))
-        arrays = safetensors.numpy.load(content)
-    except UserError:
-        raise
-    # safetensors has an error of its own, and NumPy's of a type that it does not know.
-    except Exception as e:
-        why = first_line(e)
-        raise UserError(f"{path}: cannot be read ({why}); get it again") from None
+    content = json_files.read_checked(path, saved.get("digest"))
+    arrays = safetensors.numpy.load(content)
     wanted = dict(_named(like))
     for name, there, needed in differences(described(arrays), described(wanted)):
         raise UserError(f"{path}: {name} is {there}, but its config asks for {needed}")

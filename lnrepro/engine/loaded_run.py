@@ -64,13 +64,11 @@ class LoadedRun:
         They are stored in the run, so that it can be used without the data.
 
         Raises:
-          UserError: the run has none, or others than it was trained on.
+          UserError: the run has others than it was trained on.
+          OSError: it has none.
         """
         path, digest = self.folder / workdir.FACTS, self.about["data"].get("facts")
-        try:
-            return json.loads(json_files.read_checked(path, digest))
-        except (OSError, ValueError):
-            raise UserError(f"{path} cannot be read; copy the whole run") from None
+        return json.loads(json_files.read_checked(path, digest))
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
@@ -79,7 +77,7 @@ class LoadedRun:
         Each has "step", "epoch" and "data", and the numbers measured then.
 
         Raises:
-          UserError: a line is not a record.
+          ValueError: a line is not JSON.
         """
         path = self.folder / "metrics.jsonl"
         return metrics.read(path) if path.exists() else []
@@ -143,8 +141,8 @@ class LoadedRun:
           The folder.
 
         Raises:
-          UserError: the folder is not empty or cannot be written, or there is no
-            checkpoint.
+          UserError: the folder is not empty, or there is no checkpoint.
+          OSError: it cannot be written.
         """
         return export.write(path, self.folder, self.about, self.weights)
 

@@ -188,16 +188,13 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
     A last line without its end, which a killed process leaves, is dropped.
 
     Raises:
-      UserError: another line is not a record; file and line are named.
+      ValueError: another line is not JSON.
     """
-    lines = path.read_bytes().split(b"\n")
-    records = []
     # Behind the last newline is nothing, or the line that was cut.
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            record = json.loads(line).items()
-        except (ValueError, AttributeError):
-            raise UserError(f"{path}:{number}: not a metrics record") from None
+    *lines, _ = path.read_bytes().split(b"\n")
+    records = []
+    for line in lines:
+        record = json.loads(line).items()
         records.append({k: math.nan if v is None else v for k, v in record})
     return records
 

@@ -48,13 +48,10 @@ def test_meter_names_the_step_that_is_not_finite():
         list(meter.drain())
 
 
-def test_torn_last_line_is_dropped_and_others_are_named(tmp_path):
+def test_torn_last_line_is_dropped(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
     assert [r["step"] for r in metrics.read(path)] == [1, 2]
-    path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
-    with refused("metrics.jsonl:2: not a metrics record"):
-        metrics.read(path)
 
 
 def test_mean_over_examples_ignores_padding():
