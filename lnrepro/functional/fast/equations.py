@@ -83,13 +83,11 @@ def evaluate(equations: Iterable, values: dict, rule: Callable) -> None:
     """Evaluate equations in their order, inner functions in line.
 
     Args:
-      equations: those whose results are known are passed over.
+      equations: the equations.
       values: {variable: value}, to read and to add to.
       rule: (equation, values of its inputs) -> values of its results.
     """
     for e in equations:
-        if e.outvars and all(v in values for v in e.outvars):
-            continue
         inputs = [value_of(a, values) for a in e.invars]
         if e.primitive.name in CALLS:
             inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
@@ -99,5 +97,4 @@ def evaluate(equations: Iterable, values: dict, rule: Callable) -> None:
             results = [value_of(a, of_inner) for a in inner.jaxpr.outvars]
         else:
             results = rule(e, inputs)
-        for v, result in zip(e.outvars, results, strict=True):
-            values.setdefault(v, result)
+        values.update(zip(e.outvars, results, strict=True))

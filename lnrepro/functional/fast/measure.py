@@ -40,8 +40,8 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
     process on such a device, for exactly these equations, sizes, options and versions.
     A table is printed meanwhile. JAX's caches of traced and compiled functions are
     cleared. A scan that has a record is not measured again;
-    `measured_kernels(forget=True)` deletes the records. A measurement that does not end,
-    because of an interrupt or an error, leaves no record.
+    `measured_kernels(forget=True)` deletes the records. A measurement that does not
+    end, because of an interrupt or an error, leaves no record.
 
     A function over several devices is measured where it uses `jax.shard_map`. Under
     `jax.vmap` a program has other rows than its trace, and no kernel is taken.

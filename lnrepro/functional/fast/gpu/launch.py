@@ -42,8 +42,9 @@ class Loop:
       reverse: whether it runs from the last step to the first.
       layout: the layout that was measured for these rows on one device, where other
         rows have the loop of XLA. None takes the usual one of any number of rows.
-      row_axes: for each argument the axis of the batch, or None where it has none.
-      is_read: for each argument, whether the kernel reads it.
+      numbers: those of the arguments that the kernel reads, among constants, carry and
+        `to_loop`.
+      row_axes: for each of them the axis of the batch, or None where it has none.
       result_axes: for each result the axis of the batch, behind that of the groups.
     """
 
@@ -55,20 +56,19 @@ class Loop:
         Raises:
           NoKernel: there is none for these equations.
         """
-        self.program = trace(parts)
-        self.parts = parts._replace(constants=dict.fromkeys(parts.constants))
+        # What is the same in every step has been computed, and is a constant.
+        names = dict.fromkeys(parts.constants)
+        loop = [e for e in parts.loop if not names.keys() >= {*e.outvars}]
+        self.parts = parts._replace(constants=names, loop=loop)
+        self.program = trace(self.parts)
         self.reverse, self.layout = reverse, measured and layout.Layout(*measured)
-        names = [*parts.constants, *parts.carry, *parts.to_loop]
-        axes = {
-            a.how.argument.number: int(a.how.argument.what == "stack")
-            for a in self.program.inputs
-            if a.how.has_row
-        }
-        read = {a.number for a in self.program.arguments}
-        self.row_axes = [axes.get(i) for i in range(len(names))]
-        self.is_read = [i in read for i in range(len(names))]
-        numbers = range(len(self.program.types))
-        self.result_axes = [1 + (i >= self.program.once) for i in numbers]
+        self.numbers = [a.number for a, *_ in self.program.arguments]
+        self.row_axes = [
+            int(a.what == "stack") if has_row else None
+            for a, has_row, *_ in self.program.arguments
+        ]
+        results = range(len(self.program.types))
+        self.result_axes = [1 + (i >= self.program.once) for i in results]
         self.rows = math.prod(self.program.batch)
         layout.check(self.program, self.rows, self.layout)
         # Equal loops are one program of XLA, also where each is traced anew.
@@ -106,7 +106,7 @@ class Loop:
           rows: B, a multiple of the rows for which the step was traced.
           groups: how often there are B rows.
           own: for each argument, whether each group has its own.
-          arguments: values of constants, carry and `to_loop`.
+          arguments: those that the kernel reads.
         """
         count = rows // self.rows
         folded = [
@@ -120,12 +120,14 @@ class Loop:
         return list(map(_join_axis, results, self.result_axes))
 
     def _in_xla(self, *arguments):
-        parts, values = self.parts, list(arguments)
+        parts, given = self.parts, dict(zip(self.numbers, arguments, strict=True))
         first = len(parts.constants)
-        second = first + len(parts.carry)
-        names = [*parts.constants, *parts.carry, *parts.to_loop]
-        for i, v in enumerate(names):
-            values[i] = values[i].reshape((parts.steps,) * (i >= second) + v.aval.shape)
+        second, values = first + len(parts.carry), []
+        for i, v in enumerate([*parts.constants, *parts.carry, *parts.to_loop]):
+            # No result depends on what the kernel does not read.
+            shape = (parts.steps,) * (i >= second) + v.aval.shape
+            a = given[i] if i in given else jnp.zeros(shape, v.aval.dtype)
+            values.append(a.reshape(shape))
         last, made = fission.in_xla(
             parts,
             values[:first],
@@ -156,8 +158,8 @@ def run(loop: Loop, arguments: Sequence[jax.Array]) -> list[jax.Array]:
 
     Args:
       loop: the loop.
-      arguments: values of constants, carry and `to_loop`, which vary over the same
-        axes of `jax.shard_map`.
+      arguments: those that the kernel reads, which vary over the same axes of
+        `jax.shard_map`.
 
     Returns:
       The carries that change, what is added up, and what is stacked.
@@ -200,9 +202,7 @@ def _(*arguments, **parameters):
 
 def _batch(arguments, axes, *, loop, rows, groups, own):
     """Under `jax.vmap`, it is a kernel of more rows, or of more groups of rows."""
-    described = list(
-        zip(arguments, axes, loop.row_axes, loop.is_read, own, strict=True)
-    )
+    described = list(zip(arguments, axes, loop.row_axes, own, strict=True))
     size = next(a.shape[axis] for a, axis, *_ in described if axis is not None)
 
     def group(a, axis, is_own):
@@ -213,21 +213,16 @@ def _batch(arguments, axes, *, loop, rows, groups, own):
             a = jnp.broadcast_to(a[:, None], (size, groups, *a.shape[1:]))
         return _join_axis(a, 0)
 
-    def fold(a, axis, row, is_read, is_own):
-        if not is_read:
-            return a if axis is None else jax.lax.index_in_dim(a, 0, axis, False)
+    def fold(a, axis, row, is_own):
         if row is None:
             return a
         a = batching.bdim_at_front(a, axis, size)
         return _join_axis(jnp.moveaxis(a, 0, row + is_own), row + is_own)
 
-    if any(
-        axis is not None and row is None and is_read
-        for _, axis, row, is_read, _ in described
-    ):
+    if any(axis is not None and row is None for _, axis, row, _ in described):
         # With other weights for each.
-        own = tuple(axis is not None or is_own for _, axis, _, _, is_own in described)
-        arguments = [group(a, axis, is_own) for a, axis, _, _, is_own in described]
+        own = tuple(axis is not None or is_own for _, axis, _, is_own in described)
+        arguments = [group(a, axis, is_own) for a, axis, _, is_own in described]
         groups *= size
         places = [0] * len(loop.result_axes)
     else:
@@ -275,13 +270,12 @@ mlir.register_lowering(recurrence_p, _lower)
 
 
 def _in_kernel(loop, rows, groups, own, *arguments):
-    given = [one for one in zip(arguments, own, loop.is_read, strict=True) if one[2]]
     # Numbers of the program, and no constant array, which no partition could have.
-    numbers = rows, loop.parts.steps, *(is_own for _, is_own, _ in given)
+    numbers = rows, loop.parts.steps, *own
     sizes = jnp.concatenate([jnp.full(1, n, jnp.int32) for n in numbers])
     kernel = loop.kernel(rows, groups)
     kernels.note_layout(str(kernel))
-    return call(kernel, [*(a for a, *_ in given), sizes])
+    return call(kernel, [*arguments, sizes])
 
 
 def _on_devices(loop, rows, groups, own, *arguments):

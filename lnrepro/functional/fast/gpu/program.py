@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.fast.equations import value_of
-from lnrepro.functional.fast.gpu.atoms import Argument, Atom, Product
+from lnrepro.functional.fast.gpu.atoms import Argument, Atom, Place, Product
 from lnrepro.functional.fast.gpu.values import Tracer
 from lnrepro.functional.fast.kernels import NoKernel
 from lnrepro.functional.fast.parts import Parts
@@ -26,7 +26,7 @@ class Program(NamedTuple):
 
     batch: tuple  # B of the equations, which may be more axes than one.
     units: int  # H.
-    arguments: list[Argument]  # Those that the kernel reads.
+    arguments: list[Place]  # Those that the kernel reads, from their first entries.
     carries: list[int]  # Numbers of the leaves of the carry that change.
     # (offset, atom, whether it stands for H units) of each array in memory: these
     # leaves, their new values, what is added up over the steps, and what is stacked.
@@ -92,11 +92,12 @@ def trace(parts: Parts) -> Program:
     if not products:
         raise NoKernel("no product by a weight in a step")
     inputs = [a for a in atoms if a.kind == "input"]
-    read = {a.how.argument for a in inputs} | {p.weight for p in products}
+    read = {p.weight: Place(p.weight, False, p.weight.aval.size, 0) for p in products}
+    read |= {a.how.argument: a.how._replace(offset=0) for a in inputs}
     return Program(
         batch,
         tracer.units,
-        [a for a in arguments if a in read],
+        [read[a] for a in arguments if a in read],
         changing,
         start,
         stored[: len(new)],

@@ -87,8 +87,9 @@ def scan(
     nvrtc.ptx(kernel.source, kernel.architecture)
 
     def in_kernel(constants, carry, stacked):
-        arguments = unify_manual_axes((), [*constants, *carry, *stacked])
-        results = launch.run(loop, arguments)
+        arguments = [*constants, *carry, *stacked]
+        read = unify_manual_axes((), [arguments[i] for i in loop.numbers])
+        results = launch.run(loop, read)
         last = list(carry)
         for i in loop.program.carries:
             last[i] = results.pop(0)

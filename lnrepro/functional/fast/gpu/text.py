@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lnrepro.functional.fast.gpu.atoms import ELEMENTWISE, TYPES, Atom, Place
+from lnrepro.functional.fast.gpu.atoms import ELEMENTWISE, TYPES, Atom
 from lnrepro.functional.fast.gpu.fit import Fit
 from lnrepro.functional.fast.gpu.program import Program
 from lnrepro.functional.fast.kernels import NoKernel
@@ -64,7 +64,7 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
     """
     parameters = [
         f"const {TYPES[a.aval.dtype]}* __restrict__ a{a.number}"
-        for a in program.arguments
+        for a, *_ in program.arguments
     ]
     parameters.append("const int* __restrict__ sizes")
     for i, a in enumerate(program.types):
@@ -123,11 +123,9 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
 
 def _of_group(program):
     """The statements that move pointers to what a group has for itself."""
-    places = {a.how.argument: a.how for a in program.inputs}
-    for i, a in enumerate(program.arguments, 2):
-        place = places.get(a) or Place(a, False, a.aval.size, 0)  # A weight.
-        size = "T * " * (a.what == "stack") + "B * " * place.has_row + str(place.size)
-        yield f"a{a.number} += sizes[{i}] * group * {size};"
+    for i, (a, has_row, size, _) in enumerate(program.arguments, 2):
+        words = "T * " * (a.what == "stack") + "B * " * has_row + str(size)
+        yield f"a{a.number} += sizes[{i}] * group * {words};"
     for i, a in enumerate(program.types):
         time = "T * " * (i >= program.once)
         yield f"y{i} += group * {time}B * {math.prod(a.shape)};"

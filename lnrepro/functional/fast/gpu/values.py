@@ -59,7 +59,7 @@ class Tracer:
         """Evaluate equations in their order.
 
         Args:
-          equations: those whose results are in `values` are passed over.
+          equations: the equations.
           values: {variable: array, argument, or numbers that are known}, to read and to
             add to.
 
