@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 # The modules of each extra of the package, by the names they are imported under.
 EXTRAS = {
@@ -56,12 +56,12 @@ class Diverged(RunError):
       step: the step after which it was measured.
     """
 
-    def __init__(self, what: str, metric: str, step: int):
-        """Make the message; `what` says what is not finite."""
+    def __init__(self, metric: str, value: Any, step: int):
+        """Make the message; `value` says what the metric is."""
         super().__init__(
-            f"{what}: stopped; the last good checkpoint is kept. Try a smaller "
-            "config.optimizer.learning_rate or config.optimizer.clip in another "
-            "--workdir"
+            f"{metric} is {value} at step {step}: stopped; the last good checkpoint is "
+            "kept. Try a smaller config.optimizer.learning_rate or "
+            "config.optimizer.clip in another --workdir"
         )
         self.metric, self.step = metric, step
 

@@ -20,7 +20,6 @@ if __name__ == "__main__":
 
     errors.open_output()
 
-import ast
 import os
 import pathlib
 import re
@@ -215,11 +214,7 @@ def _help(config):
 
         return config_help.text(config)
     lines = [parser().format_help(), "configs:"]
-    for path in config_file.configs():
-        source = pathlib.Path(path).read_text(encoding="utf-8")
-        docstring = ast.get_docstring(ast.parse(source)) or ""
-        first_line = docstring.partition("\n")[0]
-        lines.append(f"  {path:<32} {first_line}")
+    lines += [f"  {path}" for path in config_file.configs()]
     return "\n".join(lines)
 
 

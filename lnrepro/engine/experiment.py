@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import config as configs
 from lnrepro.errors import DataError, UserError
-from lnrepro.fields import COUNT, Field, Size
+from lnrepro.fields import COUNT, Field
 
 # {"params": pytree, and other collections such as "batch_stats"}
 Vars = Mapping[str, Any]
@@ -96,25 +96,6 @@ class Experiment(NamedTuple):
     check: Callable[[], None] | None = None
 
 
-@runtime_checkable
-class SizedModule(Protocol):
-    """A module of an experiment whose data determines fields of its config."""
-
-    @property
-    def sizes(self) -> Callable[[ConfigDict], Mapping[str, Size]]:
-        """(config) -> what the data set says about fields that are `from_data`."""
-        ...
-
-
-class UseModule(Protocol):
-    """EXPERIMENT.use: how a trained network is used."""
-
-    @property
-    def Model(self) -> type:
-        """What `lnrepro.load` returns, a LoadedRun."""
-        ...
-
-
 class Schedules(NamedTuple):
     """When the evaluations of `config.evals` run.
 
@@ -136,11 +117,11 @@ def load(config: ConfigDict) -> Experiment:
     return _module(config.experiment).make(config)
 
 
-def load_uses(config: ConfigDict) -> UseModule | None:
-    """Import the module `use` of the experiment, which has a class `Model`.
+def load_uses(config: ConfigDict) -> Any:
+    """Import the module `use` of the experiment.
 
     Returns:
-      The module, or None where the experiment has none.
+      The module, whose class `Model` is a LoadedRun, or None where there is none.
 
     Raises:
       UserError: there is no module of this experiment.
@@ -148,7 +129,7 @@ def load_uses(config: ConfigDict) -> UseModule | None:
     _module(config.experiment)
     name = f"{config.experiment}.use"
     try:
-        return cast(UseModule, importlib.import_module(name))
+        return importlib.import_module(name)
     except ModuleNotFoundError as e:
         if e.name != name:
             raise
@@ -167,9 +148,9 @@ def fields(name: str) -> dict[str, Field]:
 def with_sizes(config: ConfigDict, check: bool = False) -> ConfigDict:
     """Return a config with what the data set says in place of the sizes that are None.
 
-    Sizes are the fields that are `from_data`. The module of the experiment has
-    `sizes(config)`. The data is opened only if one of them is None, or to check. Then
-    the others are compared with it.
+    Sizes are the fields that are `from_data`. The module of the experiment may have
+    `sizes(config)`, which returns a `Size` for each of them. The data is opened only if
+    one of them is None, or to check. Then the others are compared with it.
 
     Args:
       config: the config.
@@ -182,7 +163,7 @@ def with_sizes(config: ConfigDict, check: bool = False) -> ConfigDict:
     known = fields(config.experiment)
     unset = [name for name, value in stated.items() if value is None and name in known]
     is_open = any(known[name].from_data for name in unset)
-    if not isinstance(module, SizedModule) or not (check or is_open):
+    if not hasattr(module, "sizes") or not (check or is_open):
         return config
     filled, wrong = config.copy_and_resolve_references(), []
     for name, size in module.sizes(config).items():

@@ -8,7 +8,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class Meter:
             if not np.isfinite(values).all():
                 # Steps count from 1.
                 bad = int(np.flatnonzero(~np.isfinite(values))[0])
-                _diverged(f"train/{name}", values[bad], first_step + bad + 1)
+                raise Diverged(f"train/{name}", values[bad], first_step + bad + 1)
             # One by one, so that the sum does not depend on the number of steps per
             # call. JSON, in which `state` is saved, keeps every bit of a float64.
             total = self._sums.get(name, 0.0)
@@ -102,11 +102,7 @@ def check_finite(numbers: Mapping[str, float], step: int) -> None:
     """
     for name, value in numbers.items():
         if not math.isfinite(value):
-            _diverged(name, value, step)
-
-
-def _diverged(name: str, value: float, step: int) -> NoReturn:
-    raise Diverged(f"{name} is {value} at step {step}", name, step)
+            raise Diverged(name, value, step)
 
 
 class Records(NamedTuple):

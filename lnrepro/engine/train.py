@@ -285,9 +285,8 @@ class Trainer:
         self._log()
         # The loss of the step that made them infinite may have been finite.
         if not _all_finite(self._state):
-            what = "the parameters or the optimiser's moments are not finite"
-            step = self._step
-            raise Diverged(f"{what} after step {step}", "parameters", step)
+            what = "the state (parameters and moments)"
+            raise Diverged(what, "not finite", self._step)
         notes = self._notes._replace(
             best=self._best,
             due=due,

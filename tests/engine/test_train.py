@@ -126,7 +126,7 @@ def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(
 
     toy.change(monkeypatch, loss=loss)
     never = config(evals__test="never", best__metric=None)
-    with refused("not finite after step 10: stopped", error=Diverged):
+    with refused("not finite at step 10: stopped", error=Diverged):
         train.train(never, tmp_path)
     assert final_state(tmp_path).step == 5
 
