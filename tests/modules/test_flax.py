@@ -10,12 +10,12 @@ from flax import nnx
 
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
+from tests.functional.programs import drawn
 from tests.modules.adaptor import (
     KINDS,
     LENGTHS,
     PACKAGES,
     B,
-    D,
     H,
     T,
     X,
@@ -24,9 +24,10 @@ from tests.modules.adaptor import (
     each_package,
     loss_of,
     same,
+    same_program,
+    some_carry,
 )
-
-DIRECTIONS = ({}, {"reverse": True}, {"reverse": True, "keep_order": True})
+from tests.modules.test_noise import noisy, run
 
 
 @each_kind_once
@@ -35,49 +36,51 @@ def test_flax_s_rnn_runs_our_cells(package, kind):
     package = PACKAGES[package]
     cell = package.named(KINDS[kind][1])
     ours = package.around(cell)
-    how = {"seq_lengths": np.maximum(LENGTHS, 1), "return_carry": True}
-    options = *DIRECTIONS, how
-    found = jax.jit(lambda: [ours.apply(X, **given) for given in options])()
+    backwards, length = {"reverse": True}, {"seq_lengths": np.maximum(LENGTHS, 1)}
+    options = (
+        {**backwards, **length},
+        {**backwards, "keep_order": True},
+        {"return_carry": True, **length},
+    )
+    inside = np.arange(T) < length["seq_lengths"][:, None]
+
+    def run(rnn, params):
+        found = [ours.run(params, X, **given) for given in options]
+        first, second, (carry, y) = (rnn(X, **given) for given in options)
+        without = [jnp.where(inside[..., None], a, 0) for a in (first, y)]
+        return found, [without[0], second, (carry, without[1])]
+
     if package.package is linen:
-        rnn, variables = nn.RNN(cell.module), {"params": {"cell": ours.params}}
-        run = jax.jit(lambda v: [rnn.apply(v, X, **given) for given in options])
-        *expected, (carry, y) = run(variables)
+        rnn = nn.RNN(cell.module).bind({"params": {"cell": ours.params}})
+        same(*jax.jit(functools.partial(run, rnn))(ours.params))
     else:
-        run = nnx.jit(lambda rnn: [rnn(X, **given) for given in options])
-        *expected, (carry, y) = run(nnx.RNN(cell.module))
-    inside = np.arange(T) < how["seq_lengths"][:, None]
-    same(found, [*expected, (carry, np.where(inside[..., None], y, 0))])
+        same(*nnx.jit(run)(nnx.RNN(cell.module), ours.params))
 
 
 @each_package
 def test_flax_s_bidirectional_and_sequential_run_our_modules(package):
     left, right = package.named("LSTM"), package.rnn(functional.GRUCell(H))
+    how = {"seq_lengths": LENGTHS}
 
     @jax.jit
     def expected():
-        backwards = {"reverse": True, "keep_order": True, "seq_lengths": LENGTHS}
-        sides = left.apply(X, seq_lengths=LENGTHS), right.apply(X, **backwards)
-        return jnp.concatenate(sides, -1), jnp.tanh(left.apply(X))
+        backwards = right.apply(X, reverse=True, keep_order=True, **how)
+        return jnp.concatenate([left.apply(X, **how), backwards], -1)
 
     if package.package is linen:
         both = nn.Bidirectional(left.module, right.module)
-        deep = nn.Sequential([left.module, jnp.tanh])
         sides = {"forward_rnn": left.params, "backward_rnn": {"cell": right.params}}
-
-        @jax.jit
-        def found():
-            # Flax passes keys for the carries too.
-            how = {"seq_lengths": LENGTHS, "init_key": jax.random.key(1)}
-            y = both.apply({"params": sides}, X, **how)
-            return y, deep.apply({"params": {"layers_0": left.params}}, X)
-
-        same(found(), expected())
+        # Flax passes keys for the carries too.
+        run = jax.jit(functools.partial(both.apply, init_key=jax.random.key(1), **how))
+        same(run({"params": sides}, X), expected())
+        deep = nn.Sequential([left.module, jnp.tanh])
+        jax.eval_shape(deep.apply, {"params": {"layers_0": left.params}}, X)
         return
-    run = nnx.jit(lambda both, deep: (both(X, seq_lengths=LENGTHS), deep(X)))
     for rngs in (True, nnx.Rngs(0), nnx.RngStream(0, tag="carry")):
         both = nnx.Bidirectional(left.module, right.module, rngs=rngs)
-        deep = nnx.Sequential(left.module, jnp.tanh)
-        same(run(both, deep), expected())
+        jax.eval_shape(both, X)
+    same(nnx.jit(lambda both: both(X, **how))(both), expected())
+    jax.eval_shape(nnx.Sequential(left.module, jnp.tanh), X)
 
 
 def test_two_directions_and_a_direct_call_may_share_a_cell():
@@ -93,17 +96,20 @@ def test_two_directions_and_a_direct_call_may_share_a_cell():
             return sequence if self.sequence_first else both(x), step
 
     cell = functional.GRUCell(H)
+    modules = [Shared(sequence_first) for sequence_first in (True, False)]
+    found = [jax.eval_shape(module.init, jax.random.key(0), X) for module in modules]
+    assert found[0] == found[1]
+    assert list(found[0]["params"]) == ["GRUCell_0"]
 
     @jax.jit
-    def of_both(params):
-        return functional.bidirectional(cell, cell, (params, params), X).outputs
+    def of_all(variables):
+        params = variables["params"]["GRUCell_0"]
+        both = functional.bidirectional(cell, cell, (params, params), X).outputs
+        expected = both, both[:, 0, :H]
+        return [(module.apply(variables, X), expected) for module in modules]
 
-    for sequence_first in (True, False):
-        run = jax.jit(Shared(sequence_first).init_with_output)
-        (sequence, step), variables = jax.device_get(run(jax.random.key(0), X))
-        assert list(variables["params"]) == ["GRUCell_0"]
-        same(sequence[:, 0, :H], step)
-        same(sequence, of_both(variables["params"]["GRUCell_0"]))
+    for pair in of_all(drawn(found[0])):
+        same(*pair)
 
 
 # What Flax does with modules
@@ -134,15 +140,16 @@ def test_linen_modules_can_be_hashed():
 
 
 def test_a_variable_of_nnx_as_the_first_carry():
-    module = lnnx.LSTM(D, H, rngs=nnx.Rngs(0))
-    carry = tuple(nnx.Param(jnp.full((B, H), value)) for value in (0.1, 0.2))
-    arrays = tuple(value[...] for value in carry)
+    layer = PACKAGES["nnx"].named("LSTM")
 
-    @nnx.jit
-    def run(module, carry):
+    def of_arrays(carry):
+        module = layer.module
         return module(X, initial_carry=carry), module.step(carry, X[:, 0])
 
-    same(run(module, carry), run(module, arrays), 0)
+    def of_variables(carry):
+        return of_arrays(tuple(map(nnx.Param, carry)))
+
+    same_program(of_variables, of_arrays, some_carry(layer))
 
 
 def test_linen_under_scan_and_remat():
@@ -165,36 +172,34 @@ def test_linen_under_scan_and_remat():
     same(found, [expected, expected])
 
 
-def make_model():
-    rngs = nnx.Rngs(0)
-    cell = functional.zoneout(functional.SimpleCell(H), rate_h=0.5)
-    layers = functional.stack(functional.GRUCell(H), functional.SimpleCell(H))
-    return nnx.Sequential(
-        lnnx.RNN(cell, in_features=D, rngs=rngs),
-        lnnx.RNN(layers, in_features=H, rngs=rngs),
-        lnnx.LSTM(H, H, rngs=rngs),
-    )
-
-
 def test_equal_nnx_modules_have_equal_graph_definitions():
     """So that a target network is a tree of the same structure, traced once."""
-    graphs = [nnx.graphdef(make_model()) for _ in range(2)]
-    assert graphs[0] == graphs[1]
-    assert hash(graphs[0]) == hash(graphs[1])
-    # What draws the parameters is no part of a module.
-    other = lnnx.GRU(D, H, kernel_init=nnx.initializers.ones, rngs=nnx.Rngs(1))
-    plain = lnnx.GRU(D, H, rngs=nnx.Rngs(0))
-    assert nnx.graphdef(other) == nnx.graphdef(plain)
+    layers = functional.stack(functional.GRUCell(H), functional.SimpleCell(H))
+
+    def make(kernel_init):
+        """What draws the parameters is no part of a module."""
+        rngs = nnx.Rngs(0)
+        return nnx.Sequential(
+            noisy(rngs),
+            lnnx.RNN(layers, in_features=H, rngs=rngs),
+            lnnx.LSTM(H, H, kernel_init=kernel_init, rngs=rngs),
+        )
+
+    first, second = (
+        nnx.graphdef(nnx.eval_shape(functools.partial(make, init)))
+        for init in (nnx.initializers.ones, nnx.initializers.zeros)
+    )
+    assert first == second
+    assert hash(first) == hash(second)
 
 
 def test_nnx_copies():
-    module = make_model()
+    module = noisy(nnx.Rngs(0))
     graph, state = nnx.split(module)
     merged = nnx.merge(graph, jax.tree.map(jnp.copy, state))
     copy, changed = nnx.clone(module), nnx.clone(module)
-    changed.layers[2].gain_x[...] *= 2
+    changed.cell.w_x[...] *= 2
     # The noise as well, since a copy of the stream of keys draws the same.
-    run = nnx.jit(lambda module: module(X))
     expected = run(module)
     same((run(copy), run(merged)), (expected, expected), 0)
     assert differ(run(changed), expected)
@@ -202,7 +207,13 @@ def test_nnx_copies():
 
 def test_nnx_differentiates_a_module_itself():
     layer = PACKAGES["nnx"].rnn(functional.SimpleCell(H))
-    run = functools.partial(layer.apply, X)
-    expected = jax.jit(jax.grad(lambda p: loss_of(run(params=p))))(layer.params)
-    gradient = nnx.jit(nnx.grad(lambda module: loss_of(module(X))))
-    same(nnx.to_pure_dict(gradient(layer.module))["cell"], expected)
+    graph, state = nnx.split(layer.module)
+
+    def ours(state):
+        gradient = nnx.grad(lambda module: loss_of(module(X)))
+        return gradient(nnx.merge(graph, state))
+
+    def theirs(state):
+        return jax.grad(lambda state: loss_of(nnx.merge(graph, state)(X)))(state)
+
+    same_program(ours, theirs, state)
