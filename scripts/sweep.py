@@ -191,7 +191,7 @@ def ended_runs(runs: Sequence) -> str:
 def _how_ended(run, code, stopped) -> str:
     """Return finished, diverged or stopped, or failed with the last line."""
     if stopped and code in STOPPED:
-        return run.ended or "stopped"
+        return "stopped"
     return run.ended or f"failed: {run.last_line}  (exit code {code}; see output.log)"
 
 
