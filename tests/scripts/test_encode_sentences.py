@@ -1,15 +1,12 @@
-"""scripts/encode_sentences.py on a small run, from a file and through a pipe."""
+"""scripts/encode_sentences.py: lines of standard input. docs/data.md encodes them."""
 
 import io
-import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from scripts import encode_sentences
 from tests.refused import refused
-from tests.runs import ROOT, environment, smoke_run
 
 
 def given(monkeypatch, content):
@@ -31,17 +28,3 @@ def test_what_is_no_text_is_refused(monkeypatch, content):
     given(monkeypatch, content)
     with refused("standard input"):
         encode_sentences.read_lines()
-
-
-@pytest.mark.slow
-def test_a_run_encodes_sentences(tmp_path):
-    folder = smoke_run("skip_thoughts", tmp_path)
-    command = [sys.executable, "scripts/encode_sentences.py", "--workdir", folder]
-    text = b"anna went .\n\nthe cook laughed .\nanna went .\n"
-    pipes = {"input": text, "stdout": subprocess.PIPE}
-    env = environment(tmp_path)
-    done = subprocess.run(command, cwd=ROOT, env=env, check=True, **pipes)
-    vectors = np.load(io.BytesIO(done.stdout))
-    assert vectors.shape == (4, 16)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 0, 1, 1], atol=1e-5)
-    np.testing.assert_array_equal(vectors[0], vectors[3])

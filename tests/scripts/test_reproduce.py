@@ -1,9 +1,7 @@
 """scripts/reproduce.py: plan, resuming, report, and what it says when it cannot."""
 
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from ml_collections import FrozenConfigDict
@@ -13,6 +11,7 @@ from lnrepro.engine import config_file
 from lnrepro.errors import DataError
 from scripts import figures, reproduce, sweep
 from scripts.sweeps import planned_runs
+from tests.hardening.processes import ended, wait_for
 from tests.refused import refused
 from tests.runs import ROOT, environment
 
@@ -42,24 +41,19 @@ def results(folder) -> dict:
 @pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
     first = start(tmp_path)
-    deadline = time.monotonic() + 300
-    while not results(tmp_path):
-        assert first.poll() is None, first.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    first.send_signal(signal.SIGKILL)
+    wait_for(first, lambda: results(tmp_path))
+    first.kill()
     first.communicate()
     finished = results(tmp_path)
     assert 1 <= len(finished) < 6
     # The time is up, and the report is written.
-    _, err = (limited := start(tmp_path, "--hours", "0.0001")).communicate(timeout=300)
-    assert (limited.returncode, err) == (0, "")
+    limited, _, err = ended(start(tmp_path, "--hours", "0.0001"))[0]
+    assert (limited, err) == (0, "")
     assert (tmp_path / "report/index.md").exists()
     assert len(results(tmp_path)) < 6
 
-    again = start(tmp_path)
-    out, err = again.communicate(timeout=900)
-    assert (again.returncode, err) == (0, "")
+    code, out, err = ended(start(tmp_path))[0]
+    assert (code, err) == (0, "")
     assert "6 of 6 runs are finished" in out
     assert finished.items() <= results(tmp_path).items()
     assert "(figure7.png)" in (tmp_path / "report/index.md").read_text()
