@@ -66,9 +66,9 @@ def main(argv: list[str]) -> None:
     for metric in args.metric:
         draw_metric(metric, runs, args.out, args.best)
     if args.rates:
-        from scripts.paper import tables
+        from scripts.paper import ends
 
-        _write(args.out / "rates.md", tables.rates(runs))
+        _write(args.out / "rates.md", ends.rates(runs))
     write_index(args.out)
 
 
@@ -83,7 +83,7 @@ def draw_all(
 
     out.mkdir(parents=True, exist_ok=True)
     # The seeds of the plan are not pooled with others.
-    others = [run for run in runs if run.config.seed not in SEEDS]
+    others = [run for run in runs if run.seed not in SEEDS]
     rows = verdicts.of_runs(others, CLAIMS)
     forest.draw(rows, out / "forest")
     parts = []
@@ -107,8 +107,8 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     from scripts.paper.tables import TABLES, beside_the_paper
 
     figure = FIGURES[number]
-    own = [run for run in runs if run.experiment == figure.experiment]
-    own = [run for run in own if run.config.norm in figure.norms]
+    shown = [(figure.experiment, norm) for norm in figure.norms]
+    own = [run for run in runs if (run.experiment, run.norm) in shown]
     curves.draw(figure, own, out / f"figure{number}")
     sweep = f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
     print(f"figure {number}, runs: {len(own) or f'none; {sweep}  trains them'}")
@@ -125,7 +125,7 @@ def draw_metric(
     Raises:
       UserError: no run has recorded it.
     """
-    from scripts.paper import claims, curves, tables
+    from scripts.paper import claims, curves, ends
 
     own = [run for run in runs if any(metric in record for record in run.records)]
     if not own:
@@ -133,7 +133,7 @@ def draw_metric(
     # valid_error for valid/error.
     name = re.sub(r"\W+", "_", metric)
     sign = {"min": 1, "max": -1, None: claims.sign(metric)}[best]
-    _write(out / f"{name}.md", tables.ends_of(metric, own, sign))
+    _write(out / f"{name}.md", ends.of_metric(metric, own, sign))
     curves.draw(curves.of_metric(metric, own), own, out / name)
 
 

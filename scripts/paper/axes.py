@@ -41,10 +41,9 @@ class Figure(NamedTuple):
       experiment: name of the folder in experiments/ whose runs it shows.
       panels: its panels.
       norms: its values of config.norm, in the order of the legend.
-      paper_data: the data set of the paper; "" where it names none.
-      xlabel: the label of the x axis.
-      xlim: the paper's range; None: there are no axes of the paper.
-      by_epoch: whether x is the epoch instead of the step.
+      paper_data: the data set of the paper; "" where it names none, and has no axes.
+      x: "step" or "epoch".
+      xlim: the paper's range.
       xscale: "linear" or "log".
       columns: number of panels in a row.
     """
@@ -54,9 +53,8 @@ class Figure(NamedTuple):
     panels: tuple[Panel, ...]
     norms: Sequence[str]
     paper_data: str = ""
-    xlabel: str = "steps"
-    xlim: Range | None = None
-    by_epoch: bool = False
+    x: str = "step"
+    xlim: Range = (0, 1)
     xscale: str = "linear"
     columns: int = 3
 
@@ -141,9 +139,8 @@ FIGURES = {
         ),
         norms=("none", "weight", "layer_cell"),
         paper_data="binarized_mnist",
-        xlabel="epochs",
+        x="epoch",
         xlim=(0, 100),
-        by_epoch=True,
     ),
     5: Figure(
         title="Figure 5, Handwriting",
@@ -172,9 +169,8 @@ FIGURES = {
         ),
         norms=_THREE,
         paper_data="mnist",
-        xlabel="epochs",
+        x="epoch",
         xlim=(0, 60),
-        by_epoch=True,
         columns=2,
     ),
     7: Figure(
@@ -185,8 +181,7 @@ FIGURES = {
             Panel("training NLL (nats)", ("train/nll",), yscale="log"),
         ),
         norms=_THREE,
-        xlabel="epochs",
-        by_epoch=True,
+        x="epoch",
         columns=2,
     ),
 }

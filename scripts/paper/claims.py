@@ -97,9 +97,8 @@ class Claim(NamedTuple):
 
     def curve(self, run: RecordedRun) -> dict[int, float]:
         """Return {step: value} of its metric."""
-        if not self.scales:
-            return run.curve(self.metric)
-        curves = [(run.curve(metric), scale) for metric, scale in self.scales]
+        scales = self.scales or [(self.metric, 1)]
+        curves = [(run.curve(metric), scale) for metric, scale in scales]
         sums = {}
         for step in curves[0][0]:
             if all(step in curve for curve, _ in curves):
@@ -110,7 +109,7 @@ class Claim(NamedTuple):
         """Whether a run is of its experiment and batch size."""
         if run.experiment != self.experiment:
             return False
-        return self.batch_size in (None, run.config.get("batch_size"))
+        return self.batch_size in (None, run.batch_size)
 
 
 def _claims(

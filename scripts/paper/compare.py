@@ -39,7 +39,7 @@ def by_seed(
     for run in runs:
         values = {} if run.diverged else curve(run)
         if values or run.diverged:
-            curves[run.config.seed] = values
+            curves[run.seed] = values
     return curves
 
 

@@ -27,34 +27,34 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Panel]:
       figure: the figure.
       runs: its runs.
     """
-    subplots = []
+    panels = []
     for protocol, own in protocols.by_protocol(runs).items():
         for panel in figure.panels:
-            title = ", ".join(filter(None, (panel.title, protocol.replace("_", " "))))
+            words = panel.title, protocol.replace("_", " ")
+            panel = panel._replace(title=", ".join(filter(None, words)))
             lines = []
             for metric in panel.metrics:
-                lines += _lines(own, figure, panel._replace(title=title), metric)
+                lines += _lines(own, figure, panel, metric)
             if not lines:
                 continue
             settings = {
-                "title": title,
-                "xlabel": figure.xlabel,
+                "title": panel.title,
+                "xlabel": f"{figure.x}s",
                 "ylabel": panel.ylabel,
                 "xscale": figure.xscale,
                 "yscale": panel.yscale,
             }
             printed = {}
-            if _reaches_the_papers_axes(figure, lines):
+            if _reaches_the_papers_axes(figure, own, lines):
                 shown = [*panel.ylim, *(line.y[-1] for line in lines)]
                 settings |= {"xlim": figure.xlim, "ylim": (min(shown), max(shown))}
                 printed = panel.printed
-            subplots.append(Panel(lines, settings, printed))
-    return subplots
+            panels.append(Panel(lines, settings, printed))
+    return panels
 
 
-def _reaches_the_papers_axes(figure, lines):
-    sets = {row[3] for line in lines for row in line.points}
-    if figure.xlim is None or sets != {figure.paper_data}:
+def _reaches_the_papers_axes(figure, runs, lines):
+    if _data(runs) != {figure.paper_data}:
         return False
     return max(line.x[-1] for line in lines) >= figure.xlim[1] / 3
 
@@ -62,23 +62,20 @@ def _reaches_the_papers_axes(figure, lines):
 def _lines(runs, figure, panel, metric) -> list[Line]:
     """Return a line for each norm, data set and setting."""
     lines = []
+    # Legends name the data where it is not the paper's, or not one.
+    expected = {figure.paper_data} if figure.paper_data else _data(runs)
     for norm in figure.norms:
-        groups, drawn = collections.defaultdict(list), []
+        groups = collections.defaultdict(list)
         for run in runs:
-            is_of_4 = run.config.get("batch_size") == 4
-            if run.config.norm == norm and panel.batch_of_4 in (None, is_of_4):
-                groups[run.data, run.settings()].append(run)
-        for data, own in sorted(groups):
-            points = _points(groups[data, own], figure, panel, metric)
-            if not points:
-                continue
+            is_of_4 = run.batch_size == 4
+            shown = run.norm == norm and panel.batch_of_4 in (None, is_of_4)
+            if shown and (points := _points(run, figure, panel, metric)):
+                groups[run.data, run.settings()] += points
+        for place, (data, own) in enumerate(sorted(groups)):
+            notes = [] if {data} == expected else [data]
             # The settings that distinguish a curve are those in which others of its
             # norm and data differ.
-            others = [other for name, other in groups if name == data and other != own]
-            notes = [difference(own, others)]
-            # Legends name the data where it is not the paper's, or not one.
-            if {data} != ({figure.paper_data} if figure.paper_data else _data(runs)):
-                notes.insert(0, data)
+            notes.append(difference(own, [of for name, of in groups if name == data]))
             words = [NORMS.get(norm, norm)]
             # Elsewhere "layer norm" is enough.
             if norm == "layer_cell" and "layer" in figure.norms:
@@ -89,13 +86,13 @@ def _lines(runs, figure, panel, metric) -> list[Line]:
             if any(notes):
                 words.append(f"({', '.join(filter(None, notes))})")
             colour, style = LOOKS.get(norm, (None, "-"))
-            if drawn:
-                style = STYLES[len(drawn) % 4]
+            if place:
+                style = STYLES[place % 4]
             # The second metric is dotted.
             if metric != panel.metrics[0]:
                 style = ":"
-            drawn.append(plot.median_line(" ".join(words), points, colour, style))
-        lines += drawn
+            points = groups[data, own]
+            lines.append(plot.median_line(" ".join(words), points, colour, style))
     return lines
 
 
@@ -103,15 +100,13 @@ def _data(runs):
     return {run.data for run in runs}
 
 
-def _points(runs, figure, panel, metric):
-    """Return the rows of STEM.csv of all records."""
-    title = panel.title or panel.ylabel
-    rows, x = [], "epoch" if figure.by_epoch else "step"
-    for run in runs:
-        name = run.name_of(metric)
-        own = title, name, run.config.norm, run.data, run.config.seed
-        for record, value in run.values(metric):
-            rows.append((*own, record[x], value * panel.factor))
+def _points(run, figure, panel, metric):
+    """Return the rows of STEM.csv of a run."""
+    title, name = panel.title or panel.ylabel, run.name_of(metric)
+    own = title, name, run.norm, run.data, run.seed
+    rows = []
+    for record, value in run.values(metric):
+        rows.append((*own, record[figure.x], value * panel.factor))
     return rows
 
 
@@ -123,24 +118,24 @@ def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> Non
       runs: its runs.
       stem: the path without its suffix.
     """
-    subplots = of_figure(figure, runs)
-    lines = [line for subplot in subplots for line in subplot.lines]
-    if not lines:
+    panels = of_figure(figure, runs)
+    if not panels:
         return
-    plot.draw(subplots, stem, caption(figure, runs), figure.columns)
+    plot.draw(panels, stem, caption(figure, runs), figure.columns)
     with open(stem.with_suffix(".csv"), "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        head = ("panel", "metric", "norm", "data", "seed", figure.xlabel, "value")
+        head = ("panel", "metric", "norm", "data", "seed", f"{figure.x}s", "value")
         writer.writerow(head)
-        for line in lines:
-            for *names, x, y in line.points:
-                writer.writerow([*names, f"{x:.8g}", f"{y:.8g}"])
+        for panel in panels:
+            for line in panel.lines:
+                for *names, x, y in line.points:
+                    writer.writerow([*names, f"{x:.8g}", f"{y:.8g}"])
 
 
 def of_metric(metric: str, runs: Sequence[RecordedRun]) -> Figure:
     """Return a figure that is not the paper's, of one metric of some runs."""
     panel = axes.Panel(metric, (metric,), title=metric)
-    return Figure(metric, "", (panel,), sorted({run.config.norm for run in runs}))
+    return Figure(metric, "", (panel,), sorted({run.norm for run in runs}))
 
 
 def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
@@ -153,7 +148,7 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
     sets = sorted(_data(runs))
     longest = max(run.step for run in runs)
     text = f"{figure.title}. Data: {', '.join(sets)}; up to {longest:,} steps."
-    if len({run.config.seed for run in runs}) > 1:
+    if len({run.seed for run in runs}) > 1:
         text += " Lines: medians over seeds; bands: their range."
     drawn = sum(len(own) for own in protocols.by_protocol(runs).values())
     if drawn < len(runs):

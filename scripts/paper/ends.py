@@ -2,13 +2,13 @@
 
 import collections
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from scripts.paper import compare, verdicts
+from scripts import markdown as md
+from scripts.paper import compare, tables, verdicts
 from scripts.paper.claims import CLAIMS, TRANSFER, Claim
 from scripts.paper.records import RecordedRun, difference
-from scripts.paper.verdicts import Verdict
 
 # The norm that the others are compared with.
 BASELINE = "none"
@@ -18,20 +18,18 @@ class End(NamedTuple):
     """The end of the runs of a norm with the same settings.
 
     Attributes:
-      norm: the norm.
       rate: the learning rate.
       seeds: number of runs that ended.
       diverged: how many of them diverged; the numbers below leave them out.
       mean: the mean over the seeds.
-      deviation: the standard deviation over the seeds; None for one seed.
+      deviation: the standard deviation over the seeds; 0 for one seed.
     """
 
-    norm: str
     rate: float | None
     seeds: int
     diverged: int
     mean: float
-    deviation: float | None
+    deviation: float
 
     @property
     def text(self) -> str:
@@ -44,53 +42,55 @@ class End(NamedTuple):
         return f"{self.mean:.{decimals}f} +- {self.deviation:.{decimals}f}{note}"
 
 
-def of_metric(
-    metric: str, runs: Iterable[RecordedRun], sign: int
-) -> Iterator[tuple[str, End, Verdict | None]]:
-    """Yield the end of each norm and setting in a metric.
-
-    Args:
-      metric: its name.
-      runs: the runs; those that have not ended are left out.
-      sign: 1 if small values are better, -1 otherwise.
-
-    Yields:
-      The settings in which other runs differ, as text; the end; and the verdict
-      against `BASELINE` with the same settings, None where there is no seed of both.
-    """
-
-    def curve(run):
-        return run.curve(metric)
-
-    groups = collections.defaultdict(lambda: collections.defaultdict(list))
-    for run in runs:
-        if run.ended:
-            data = "data", run.data
-            groups[data, *run.settings()][run.config.norm].append(run)
-    settings = {own: difference(own, groups) for own in groups}
-    for own in sorted(groups, key=settings.__getitem__):
-        of_norm = groups[own]
-        curves = {norm: compare.by_seed(of, curve) for norm, of in of_norm.items()}
-        baseline = curves.get(BASELINE, {})
-        for norm in sorted(curves, key=lambda norm: (norm != BASELINE, norm)):
-            against = None
-            if norm != BASELINE and curves[norm].keys() & baseline.keys():
-                against = verdicts.of_pairs(curves[norm], baseline, sign)
-            if end := _end(of_norm[norm], curves[norm]):
-                yield settings[own], end, against
-
-
 def _end(runs, curves) -> End | None:
     """Return the end of runs of a norm, None where none of them has finished."""
     finite = {seed: curve for seed, curve in curves.items() if curve}
     if not finite:
         return None
     values = compare.of_seeds(compare.paired(finite, finite, 1).better)
-    deviation = values.std(ddof=1) if len(values) > 1 else None
-    n_diverged = len(curves) - len(finite)
-    norm, rate = runs[0].config.norm, runs[0].rate
-    mean = float(values.mean())
-    return End(norm, rate, len(curves), n_diverged, mean, deviation)
+    deviation = values.std(ddof=1) if len(values) > 1 else 0.0
+    diverged = len(curves) - len(finite)
+    return End(runs[0].rate, len(curves), diverged, float(values.mean()), deviation)
+
+
+def of_metric(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
+    """Return the end of each norm, beside that of `BASELINE` at the same settings.
+
+    An end is the mean and the standard deviation over seeds of the last tenth of the
+    evaluations. The settings are those in which other runs differ.
+
+    Args:
+      metric: name of the metric.
+      runs: the runs that have recorded it; those that have not ended are left out.
+      sign: 1 if small values are better, -1 otherwise.
+    """
+
+    def curve(run):
+        return run.curve(metric)
+
+    def order(row):
+        settings, norm, *_ = row
+        return settings, norm != BASELINE, norm
+
+    groups = collections.defaultdict(lambda: collections.defaultdict(list))
+    for run in runs:
+        if run.ended:
+            data = "data", run.data
+            groups[data, *run.settings()][run.norm].append(run)
+    rows = []
+    for own, of_norm in groups.items():
+        curves = {norm: compare.by_seed(of, curve) for norm, of in of_norm.items()}
+        baseline = curves.get(BASELINE, {})
+        for norm, found in curves.items():
+            against = None
+            if norm != BASELINE and found.keys() & baseline.keys():
+                against = verdicts.of_pairs(found, baseline, sign)
+            numbers = [tables.number(against, name) for name in verdicts.NUMBERS]
+            if end := _end(of_norm[norm], found):
+                about = difference(own, groups), norm, end.seeds, end.text
+                rows.append((*about, *numbers))
+    head = "settings", "norm", "seeds", "end", f"steps to {BASELINE}'s best"
+    return md.table((*head, f"end minus {BASELINE}'s"), sorted(rows, key=order))
 
 
 def by_rate(
@@ -104,12 +104,11 @@ def by_rate(
     Args:
       runs: the runs; those that have not ended are left out.
     """
-    claims = [TRANSFER, *CLAIMS]
     groups = collections.defaultdict(list)
     for run in runs:
-        about = [claim for claim in claims if claim.is_about(run)]
+        about = [claim for claim in (TRANSFER, *CLAIMS) if claim.is_about(run)]
         if about and run.ended:
-            norm = run.config.norm
+            norm = run.norm
             groups[about[0], run.data, run.length, norm, run.rate].append(run)
     found = collections.defaultdict(list)
     for (claim, *of_norm, _), own in groups.items():
@@ -118,3 +117,20 @@ def by_rate(
     for (claim, *_), ends in found.items():
         ends.sort(key=lambda end: (end.diverged, claim.sign * end.mean))
     return found
+
+
+def rates(runs: Iterable[RecordedRun]) -> str:
+    """Return the learning rates of each norm, the best first, with where they end.
+
+    Runs of the same length are compared, in the metric of the plan's question.
+
+    Args:
+      runs: the runs, such as those of a sweep over rates.
+    """
+    rows = []
+    for (claim, data, length, norm), found in by_rate(runs).items():
+        texts = [f"{end.rate:g} ({end.text})" for end in found]
+        about = claim.experiment, data, f"{length:,}", norm, claim.quantity
+        rows.append((*about, "; ".join(texts)))
+    head = ("experiment", "data", "steps", "norm", "metric", "rates, the best first")
+    return md.table(head, sorted(rows))

@@ -87,8 +87,8 @@ def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> None:
     lines, notes = [], {}
     for y, answer in enumerate(answers):
         word, colour = answer.word, COLOURS[answer.word]
-        if answer.share:
-            lines.append(_line(y, answer.share, colour))
+        if answer.number and answer.question.number == "speed":
+            lines.append(_line(y, answer.number, colour))
         notes[y] = f"{word}, made data" if answer.is_proxy else word, colour
     labels = [answer.question.name for answer in answers]
     panel = Panel(lines, {**_settings(labels, 0.5), "xlim": (2, 400)}, notes=notes)

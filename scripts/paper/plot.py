@@ -40,10 +40,10 @@ class Line(NamedTuple):
     """
 
     label: str
-    x: Sequence | np.ndarray = ()
-    y: Sequence | np.ndarray = ()
-    low: Sequence | np.ndarray = ()
-    high: Sequence | np.ndarray = ()
+    x: Sequence[float] = ()
+    y: Sequence[float] = ()
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
     colour: str | None = None
     style: Any = "-"
     points: Sequence[tuple] = ()
@@ -64,9 +64,9 @@ def median_line(
     for *_, x, y in points:
         ys[x].append(y)
     xs = sorted(ys)
-    statistics: list[Callable] = [np.median, min, max]
-    middle, low, high = (np.array([f(ys[x]) for x in xs]) for f in statistics)
-    return Line(label, np.array(xs), middle, low, high, colour, style, points)
+    middle = [np.median(ys[x]) for x in xs]
+    low, high = ([f(ys[x]) for x in xs] for f in (min, max))
+    return Line(label, xs, middle, low, high, colour, style, points)
 
 
 class Panel(NamedTuple):

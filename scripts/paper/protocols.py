@@ -48,9 +48,9 @@ def _tuned_rates(experiment: str, batch_size: int, length: int) -> Mapping[str, 
 
 def belongs(run: RecordedRun, protocol: str) -> bool:
     """Whether a run may be compared with others under one of the `PROTOCOLS`."""
-    own = _tuned_rates(run.experiment, run.config.get("batch_size"), run.length)
+    own = _tuned_rates(run.experiment, run.batch_size, run.length)
     if protocol == TUNED:
-        return run.config.norm in own and run.rate == own[run.config.norm]
+        return run.norm in own and run.rate == own[run.norm]
     return not own or run.rate == SAME_RATE
 
 
@@ -61,6 +61,6 @@ def by_protocol(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
     `SAME_RATE`, which differ.
     """
     of_both = {p: [run for run in runs if belongs(run, p)] for p in PROTOCOLS}
-    only_tuned = {run.config.norm for run in of_both[TUNED] if not belongs(run, SAME)}
-    only_same = {run.config.norm for run in of_both[SAME] if not belongs(run, TUNED)}
+    only_tuned = {run.norm for run in of_both[TUNED] if not belongs(run, SAME)}
+    only_same = {run.norm for run in of_both[SAME] if not belongs(run, TUNED)}
     return of_both if only_tuned & only_same else {"": list(runs)}

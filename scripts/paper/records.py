@@ -64,52 +64,38 @@ class RecordedRun(NamedTuple):
       folder: the run directory, or FILE/NAME of a run in a file of several.
       files: a line of a file of several: the contents of its files by their names.
       config: the config.
+      experiment: config.experiment, such as mine.rnn; of those of the paper, such as
+        draw.
+      norm: the norm.
+      seed: the seed.
       data: what the data set is called in figures: its name, with the checksum of the
         examples where other data has the same name.
+      fingerprint: the fingerprint of its data.
+      batch_size: the size of its batches, None if its config has none.
+      rate: the learning rate, None if its config has none.
+      length: the number of steps that the run shall train.
+      records: the records of metrics.jsonl.
+      diverged: whether a number of it was not finite.
     """
 
     folder: pathlib.Path
     files: Mapping[str, Any]
     config: ConfigDict
+    experiment: str
+    norm: str
+    seed: int
     data: str
-
-    @property
-    def records(self) -> Sequence[Record]:
-        """The records of metrics.jsonl."""
-        return self.files["metrics.jsonl"]
-
-    @property
-    def diverged(self) -> bool:
-        """Whether a number of it was not finite."""
-        return self.files.get("diverged", False)
-
-    @property
-    def experiment(self) -> str:
-        """config.experiment, such as mine.rnn; of those of the paper, such as draw."""
-        return str(self.config.experiment).removeprefix("experiments.")
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of its data."""
-        return self.files["config.json"]["data"]["fingerprint"]
-
-    @property
-    def rate(self) -> float | None:
-        """The learning rate, None if its config has none."""
-        return self.config.get("optimizer", {}).get("learning_rate")
+    fingerprint: str
+    batch_size: int | None
+    rate: float | None
+    length: int
+    records: Sequence[Record]
+    diverged: bool
 
     @property
     def step(self) -> int:
         """The last step on record."""
         return self.records[-1]["step"] if self.records else 0
-
-    @property
-    def length(self) -> int:
-        """The number of steps that the run shall train; 0 if its config gives none."""
-        try:
-            return total_steps(self.config)
-        except UserError:
-            return 0
 
     @property
     def finished(self) -> bool:
@@ -124,7 +110,7 @@ class RecordedRun(NamedTuple):
     def settings(self) -> Settings:
         """Return settings and length. Runs share a curve where they are equal."""
         found = [("steps", str(self.length))]
-        for name, value in flat(self.files["config.json"]["config"]).items():
+        for name, value in flat(self.config).items():
             text = json.dumps(value)
             # None means not set, as does a field that an earlier version did not have.
             is_set = value is not None and GONE_FIELDS.get(name) != text
@@ -156,10 +142,9 @@ class RecordedRun(NamedTuple):
 
 def difference(own: Settings, others: Iterable[Settings]) -> str:
     """Return the settings of `own` that not all others have, as text."""
-    others = [dict(other) for other in others]
-    words = []
+    shared, words = set(own).intersection(*others), []
     for name, value in own:
-        if any(other.get(name) != value for other in others):
+        if (name, value) not in shared:
             words.append(f"{name.rpartition('.')[2]} {value}")
     return ", ".join(words)
 
@@ -199,7 +184,8 @@ def _at_and_below(path) -> Iterator[RecordedRun]:
             try:
                 yield _run(file, line)
             except (UserError, OSError) as e:
-                print(f"left out: {e}", file=sys.stderr)
+                reason = str(e).removeprefix(f"{where}: ")
+                print(f"left out: {where}: {reason}", file=sys.stderr)
             except json_files.MALFORMED as e:
                 reason = f"not the records of a run ({type(e).__name__})"
                 print(f"left out: {where}: {reason}", file=sys.stderr)
@@ -207,15 +193,41 @@ def _at_and_below(path) -> Iterator[RecordedRun]:
 
 def _run(file, line) -> RecordedRun:
     """Return the run of a line of a file, or of a config.json, which has none."""
-    files = json.loads(line) if line else _files(file.parent)
-    folder = file / files["run"] if line else file.parent
-    config = run_config.from_json(files["config.json"]["config"])
-    run = RecordedRun(folder, files, config, config.data.name)
+    if not line:
+        return of_files(file.parent, _files(file.parent))
+    files = json.loads(line)
+    return of_files(file / files["run"], files)
+
+
+def of_files(folder: pathlib.Path, files: Mapping[str, Any]) -> RecordedRun:
+    """Return a run.
+
+    Args:
+      folder: where it is.
+      files: the contents of its files by their names.
+
+    Raises:
+      UserError: it has several seeds, or no number of steps.
+    """
+    about = files["config.json"]
+    config = run_config.from_json(about["config"])
     if config.get("seeds", 1) > 1:
-        raise UserError(f"{folder}: train each seed as a run; this one has several")
-    # Read all fields that are used later, so that a missing one is named here.
-    _ = config.experiment, config.norm, config.seed, run.fingerprint, run.records
-    return run
+        raise UserError("train each seed as a run; this one has several")
+    return RecordedRun(
+        folder=folder,
+        files=files,
+        config=config,
+        experiment=str(config.experiment).removeprefix("experiments."),
+        norm=config.norm,
+        seed=config.seed,
+        data=config.data.name,
+        fingerprint=about["data"]["fingerprint"],
+        batch_size=config.get("batch_size"),
+        rate=config.get("optimizer", {}).get("learning_rate"),
+        length=total_steps(config),
+        records=files["metrics.jsonl"],
+        diverged=files.get("diverged", False),
+    )
 
 
 def _files(folder) -> dict[str, Any]:
@@ -239,7 +251,7 @@ def _without_repeats(found) -> list[RecordedRun]:
     """
     kept: dict[tuple, RecordedRun] = {}
     for run in found:
-        key = run.data, run.config.norm, run.config.seed, run.settings()
+        key = run.data, run.norm, run.seed, run.settings()
         less, more = sorted((kept.get(key, run), run), key=_progress)
         if less is not more:
             reason = f"the config and the seed of {more.folder}"

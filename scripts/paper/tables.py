@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from experiments import paper_results as paper
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
-from scripts.paper import ends, protocols, verdicts
+from scripts.paper import protocols, verdicts
 from scripts.paper.claims import METRICS, PILOT, PLAN
 from scripts.paper.records import RecordedRun
 from scripts.paper.verdicts import Answer, Row, Verdict
@@ -108,10 +108,10 @@ def beside_the_paper(table: PaperTable, runs: Iterable[RecordedRun]) -> str:
         complete = (record for record in records if record.keys() >= set(names))
         if last := next(complete, None):
             model, of_run = table.about(run, last)
-            norm = " + LN" if run.config.norm == "layer" else ""
+            norm = " + LN" if run.norm == "layer" else ""
             data = paper.COMPARABLE_DATA.get(run.data, run.data) + of_run
             scores = _rounded(table, [last[name] for name in names])
-            rows.append((f"{model}{norm} (seed {run.config.seed})", data, *scores))
+            rows.append((f"{model}{norm} (seed {run.seed})", data, *scores))
     return md.table((*table.head, *table.columns.values()), rows, table.note)
 
 
@@ -140,7 +140,7 @@ def answered(
       have one learning rate; how far apart the norms end, tuned; and the number without
       its interval ("share"). Number, p and share are empty before the last pair.
     """
-    pilot = [run for run in runs if run.config.seed in PILOT]
+    pilot = [run for run in runs if run.seed in PILOT]
     of_pilot = {}
     for row in verdicts.of_runs(pilot, [question.claim for question in PLAN]):
         if verdict := row.verdicts.get(protocols.TUNED):
@@ -148,13 +148,12 @@ def answered(
     rows = []
     for tuned, same in zip(*(found[name] for name in PROTOCOLS), strict=True):
         question, verdict = tuned.question, tuned.verdict
-        is_answered = tuned.p is not None
         row = {
             "section": question.section,
             "question": question.claim.question,
             "word": _word(tuned),
-            "number": number(verdict, question.number) if is_answered else "",
-            "seeds": _seeds(verdict) if is_answered else str(verdict.seeds),
+            "number": number(verdict, question.number) if tuned.number else "",
+            "seeds": _seeds(verdict) if tuned.number else str(verdict.seeds),
             "p": _p(tuned),
             "pilot": number(of_pilot.get(question.claim), question.number),
             "same_rate": _word(same),
@@ -185,8 +184,8 @@ def groups(answers: Iterable[Answer]) -> str:
     for answer in answers:
         page = answer.question.claim.experiment.replace("_", "-")
         section, _, text = answer.question.name.partition(" ")
-        if answer.share:
-            text += f": {100 * answer.share.value:.0f} %"
+        if answer.number and answer.question.number == "speed":
+            text += f": {100 * answer.number.value:.0f} %"
         if answer.is_proxy:
             text += " (made data)"
         found[answer.word].append(f"[{section}](docs/experiments/{page}.md) {text}")
@@ -204,13 +203,13 @@ def groups(answers: Iterable[Answer]) -> str:
 
 
 def _p(answer):
-    return "" if answer.p is None else f"{answer.p:.2g}"
+    return f"{answer.p:.2g}" if answer.number else ""
 
 
 def _word(answer):
     seeds = answer.verdict.seeds
     so_far = "1 seed" if seeds == 1 else f"{seeds} seeds"
-    word = f"open, {so_far}" if answer.p is None else answer.word
+    word = answer.word if answer.number else f"open, {so_far}"
     return f"{word}, on proxy data" if seeds and answer.is_proxy else word
 
 
@@ -266,43 +265,6 @@ def _cell(verdict):
     if words and words != [f"{SAME_RATE:g}"]:
         lines.append(f"lr {' and '.join(words)}")
     return "<br>".join(lines)
-
-
-def ends_of(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
-    """Return the end of each norm, beside that of `BASELINE` at the same settings.
-
-    An end is the mean and the standard deviation over seeds of the last tenth of the
-    evaluations.
-
-    Args:
-      metric: name of the metric.
-      runs: the runs that have recorded it.
-      sign: 1 if small values are better, -1 otherwise.
-    """
-    rows = []
-    for settings, end, against in ends.of_metric(metric, runs, sign):
-        numbers = [number(against, name) for name in verdicts.NUMBERS]
-        rows.append((settings, end.norm, end.seeds, end.text, *numbers))
-    baseline = ends.BASELINE
-    beside = f"steps to {baseline}'s best", f"end minus {baseline}'s"
-    return md.table(("settings", "norm", "seeds", "end", *beside), rows)
-
-
-def rates(runs: Iterable[RecordedRun]) -> str:
-    """Return the learning rates of each norm, the best first, with where they end.
-
-    Runs of the same length are compared, in the metric of the plan's question.
-
-    Args:
-      runs: the runs, such as those of a sweep over rates.
-    """
-    rows = []
-    for (claim, data, length, norm), found in ends.by_rate(runs).items():
-        texts = [f"{end.rate:g} ({end.text})" for end in found]
-        about = claim.experiment, data, f"{length:,}", norm, claim.quantity
-        rows.append((*about, "; ".join(texts)))
-    head = ("experiment", "data", "steps", "norm", "metric", "rates, the best first")
-    return md.table(head, sorted(rows))
 
 
 def plan() -> str:

@@ -109,37 +109,36 @@ class Answer(NamedTuple):
       question: the question.
       verdict: its numbers, of the seeds of the plan; those of no seed where there are
         no runs.
-      p: the p-value after Holm's correction; None before the last pair.
+      p: the p-value after Holm's correction; 1 before the last pair.
       is_proxy: whether the data is not the paper's.
     """
 
     question: Question
     verdict: Verdict
-    p: float | None
+    p: float
     is_proxy: bool
 
     @property
-    def share(self) -> Number | None:
-        """The speed, if the question is about it and answered."""
-        if self.p is None or self.question.number != "speed":
+    def number(self) -> Number | None:
+        """What the question is about; None before the last pair."""
+        if self.verdict.seeds < len(SEEDS):
             return None
-        return self.verdict.numbers["speed"]
+        return self.verdict.numbers[self.question.number]
 
     @property
     def word(self) -> str:
         """Reproduced, contradicted, open or not run."""
-        if self.p is None:
+        if not self.number:
             return "not run"
         if self.p > LEVEL:
             return "open"
-        name = self.question.number
-        value = self.verdict.numbers[name].value
-        is_faster, is_lower = value < 1, value * self.question.claim.sign < 0
-        agrees = is_faster if name == "speed" else is_lower
+        agrees = self.number.value * self.question.claim.sign < 0
+        if self.question.number == "speed":
+            agrees = self.number.value < 1
         return "reproduced" if agrees else "contradicted"
 
 
-def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
+def of_runs(runs: Sequence[RecordedRun], claims: Iterable[Claim]) -> list[Row]:
     """Return the verdicts about all claims that the runs have both norms for.
 
     Args:
@@ -149,16 +148,14 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
     Raises:
       UserError: a seed would be left out of a comparison.
     """
-    ended, rows = [run for run in runs if run.ended], []
+    rows = []
     for claim in claims:
+        about = [run for run in runs if run.ended and claim.is_about(run)]
         # Runs with the same settings may have other evaluations.
-        about = [run for run in ended if claim.is_about(run)]
         about = [run for run in about if run.diverged or claim.curve(run)]
         for data in sorted({run.data for run in about}):
-            found = {}
+            own, found = [run for run in about if run.data == data], {}
             for protocol in PROTOCOLS:
-                of_data = [run for run in about if run.data == data]
-                own = [run for run in of_data if protocols.belongs(run, protocol)]
                 if chosen := _chosen(claim, own, protocol):
                     curves = [compare.by_seed(norm, claim.curve) for norm in chosen]
                     found[protocol] = of_pairs(*curves, claim.sign)._replace(
@@ -180,7 +177,7 @@ def answers(runs: Iterable[RecordedRun]) -> dict[str, list[Answer]]:
       UserError: a seed would be left out of a comparison, or a question has runs on
         several data sets.
     """
-    fresh = [run for run in runs if run.config.seed in SEEDS]
+    fresh = [run for run in runs if run.seed in SEEDS]
     rows = {}
     for row in of_runs(fresh, [question.claim for question in PLAN]):
         if row.claim in rows:
@@ -192,23 +189,21 @@ def answers(runs: Iterable[RecordedRun]) -> dict[str, list[Answer]]:
     for protocol in PROTOCOLS:
         answers = []
         for question in PLAN:
-            data, p = PAPER_DATA[question.claim.experiment], None
+            # A question that has not all of its pairs counts with p = 1.
+            data, p = PAPER_DATA[question.claim.experiment], 1.0
             row = rows.get(question.claim, Row(question.claim, data, {}))
             verdict = row.verdicts.get(protocol, of_pairs({}, {}, 1))
             if verdict.seeds == len(SEEDS):
                 p = compare.p_value(TESTED[question.number], verdict.pairs)
             answers.append(Answer(question, verdict, p, row.data != data))
-        # A question that has not all of its pairs counts with p = 1.
-        corrected = compare.holm([1 if a.p is None else a.p for a in answers])
-        found[protocol] = [
-            answer if answer.p is None else answer._replace(p=p)
-            for answer, p in zip(answers, corrected, strict=True)
-        ]
+        corrected = compare.holm([answer.p for answer in answers])
+        pairs = zip(answers, corrected, strict=True)
+        found[protocol] = [answer._replace(p=p) for answer, p in pairs]
     return found
 
 
 def _chosen(claim, runs, protocol):
-    """Return (runs of the better norm, runs of the baseline) that count, or None.
+    """Return (runs of the better norm, runs of the baseline) that count, or ().
 
     Constant learning rates come before decaying ones, then the number of seeds of the
     norm with fewer, then the length.
@@ -216,6 +211,7 @@ def _chosen(claim, runs, protocol):
     Raises:
       UserError: runs with the same rate and length are in none or in another one.
     """
+    runs = [run for run in runs if protocols.belongs(run, protocol)]
     # {what both norms share: {norm: seeds}}.
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
@@ -223,16 +219,14 @@ def _chosen(claim, runs, protocol):
         if protocol == protocols.TUNED:
             # Each norm has a rate of its own.
             shared.pop("optimizer.learning_rate", None)
-        groups[tuple(shared.items())][run.config.norm].append(run)
+        groups[tuple(shared.items())][run.norm].append(run)
     pairs = [(of[claim.better], of[claim.baseline]) for of in groups.values()]
-    pairs = [pair for pair in pairs if all(pair)]
-    if not pairs:
-        return None
 
     def size(pair):
-        return _decay(pair[0][0]) is None, min(map(len, pair)), pair[0][0].length
+        *_, length, decay = _kind(pair[0][0])
+        return decay is None, min(map(len, pair)), length
 
-    chosen = max(pairs, key=size)
+    chosen = max(filter(all, pairs), key=size, default=())
     for own in chosen:
         for run in runs:
             if _kind(run) == _kind(own[0]) and run not in own:
@@ -246,11 +240,8 @@ def _chosen(claim, runs, protocol):
 
 
 def _kind(run):
-    return run.config.norm, run.rate, run.length, _decay(run)
-
-
-def _decay(run):
-    return run.config.get("optimizer", {}).get("decay")
+    decay = run.config.get("optimizer", {}).get("decay")
+    return run.norm, run.rate, run.length, decay
 
 
 def of_pairs(better: Curves, baseline: Curves, sign: int) -> Verdict:

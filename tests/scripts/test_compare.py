@@ -1,7 +1,5 @@
 """scripts/paper/compare.py: speed, end, intervals and p-values of paired seeds."""
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -98,16 +96,8 @@ def test_p_value_is_the_share_of_swaps_that_are_as_far_apart():
     assert compare.p_value(compare.log_speed, pairs(a, a)) == 1
 
 
-def test_holm_rejects_what_its_steps_reject():
-    """The procedure of Holm (1979), step by step, in every order."""
-    values = (0.001, 0.012, 0.02, 0.04, 0.6)
-    for order in itertools.permutations(values):
-        rejected = set()
-        for i, p in enumerate(sorted(order)):
-            if p > 0.05 / (len(order) - i):
-                break
-            rejected.add(p)
-        corrected = zip(order, compare.holm(order), strict=True)
-        assert {p for p, value in corrected if value <= 0.05} == rejected
+def test_holm_corrects_each_p_value_for_those_that_are_not_smaller():
+    """As Holm (1979): times their number, and never below a smaller one's."""
     assert compare.holm([]) == []
     np.testing.assert_allclose(compare.holm([0.01, 0.04, 0.03]), [0.03, 0.06, 0.06])
+    np.testing.assert_allclose(compare.holm([0.6, 0.001, 0.7]), [1, 0.003, 1])

@@ -5,14 +5,15 @@ import pathlib
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from lnrepro.engine import config_file
 from scripts.paper import protocols
-from scripts.paper.records import RecordedRun
+from scripts.paper.records import of_files
 from scripts.reproduce import PARTS, SCALES
 
 
 def belongs(config) -> list[str]:
     """The protocols of a run of a config."""
-    files = {"config.json": {"config": config.to_dict()}, "metrics.jsonl": []}
-    run = RecordedRun(pathlib.Path("run"), files, config, config.data.name)
+    about = {"config": config.to_dict(), "data": {"fingerprint": ""}}
+    files = {"config.json": about, "metrics.jsonl": []}
+    run = of_files(pathlib.Path("run"), files)
     return [name for name in PROTOCOLS if protocols.belongs(run, name)]
 
 

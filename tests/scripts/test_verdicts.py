@@ -5,11 +5,10 @@ import pathlib
 import numpy as np
 import pytest
 
-from lnrepro.config import variants
 from lnrepro.engine import config_file
 from scripts.paper import claims, ends, protocols, tables, verdicts
 from scripts.paper.claims import Claim, Question
-from scripts.paper.records import RecordedRun, find
+from scripts.paper.records import find, of_files
 from tests.refused import refused
 from tests.runs import ROOT
 
@@ -34,16 +33,16 @@ def _rates_of_the_toy(monkeypatch):
 
 def run(norm, seed, curve, rate=0.001, steps=1000, metric="valid/loss", **fields):
     """A run whose curve begins with the values of `curve`, at STEPS."""
-    config = variants("experiments.toy", {"": ()})()
-    config.update(norm=norm, seed=seed, steps=steps)
-    config.model = {"units": fields.pop("units", 8)}
-    config.optimizer.update(learning_rate=rate, decay=fields.pop("decay", None))
+    optimizer = {"learning_rate": rate, "decay": fields.pop("decay", None)}
+    config = {"experiment": "toy", "norm": norm, "seed": seed, "steps": steps}
+    config |= {"optimizer": optimizer, "units": fields.pop("units", 8)}
+    config["data"] = {"name": "toy"}
     values = zip(STEPS.tolist(), curve.tolist(), strict=False)
     files = {
-        "config.json": {"config": config.to_dict()},
+        "config.json": {"config": config, "data": {"fingerprint": "toy"}},
         "metrics.jsonl": [{"step": step, metric: y} for step, y in values],
     }
-    return RecordedRun(pathlib.Path(norm), files | fields, config, "toy")
+    return of_files(pathlib.Path(norm), files | fields)
 
 
 def runs(layer, none, n=3, layer_rate=0.001, **fields):
@@ -52,7 +51,7 @@ def runs(layer, none, n=3, layer_rate=0.001, **fields):
 
 
 def of_norm(norm, found):
-    return [r for r in found if r.config.norm == norm]
+    return [r for r in found if r.norm == norm]
 
 
 def judge(found):
@@ -94,7 +93,7 @@ def test_norms_are_compared_in_the_seeds_that_both_have():
 
 def test_unfinished_runs_do_not_count_and_diverged_ones_are_the_worst():
     found = runs(FAST, SLOW, n=5)
-    found[0].config.steps = 2000
+    found[0] = found[0]._replace(length=2000)
     found[-1] = run("none", 4, SLOW, diverged=True)
     # Seed 0 of layer is not finished, seed 4 of none diverged.
     assert cells(found)["seeds"] == "4, 1 diverged"
@@ -205,7 +204,7 @@ def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
     with refused("give the runs on toy alone"):
         answered(own + pairs(FAST, SLOW))
     # Where all of both norms diverged, the question is open, not unanswered.
-    lost = [r._replace(files={**r.files, "diverged": True}) for r in pairs(FAST, SLOW)]
+    lost = [r._replace(diverged=True) for r in pairs(FAST, SLOW)]
     expected = ["open,onproxydata", "noevaluationincommon", "10,20diverged", "1"]
     assert word(lost) == expected
 
@@ -219,11 +218,8 @@ def test_tuned_rates_are_the_best_of_the_kept_runs():
         # Chosen by the validation error; docs/reproduce.md says so.
         if len(found) < 2 or (claim.experiment, norm) == ("mnist", "batch"):
             continue
-        module = config_file.load_module(f"configs/{claim.experiment}.py")
         variant = "small_bz4" if claim.batch_size == 4 else "small"
-        tuned = {
-            r["norm"]: r["optimizer.learning_rate"] for r in module.SWEEPS[variant]
-        }
-        assert found[0].rate == tuned[norm], key
+        stated = protocols.stated_rates(claim.experiment, variant)
+        assert found[0].rate == stated[norm], key
         compared += 1
     assert compared >= 10
