@@ -1,4 +1,4 @@
-"""Loops over steps: in chunks, and the two loops of the backward pass.
+"""Loops over steps: in chunks, and that of the backward pass on CPUs.
 
 XLA's CPU backend writes the gradients of products over the products themselves only
 while the products of the next step are read after this step has written. In any other
@@ -11,7 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.scan_options import Plan
+from lnrepro.functional.fast import fission
+from lnrepro.functional.fast.equations import inline
+from lnrepro.functional.fast.parts import take_products_apart
 
 
 def over_chunks(
@@ -56,83 +58,113 @@ def over_chunks(
 
 
 def scan_in_place(
-    plan: Plan, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Scan one_step against the direction of the forward pass.
+    body: Callable, carry: Any, xs: Any, *, reverse: bool = False, unroll: int = 1
+) -> tuple[Any, Any]:
+    """Scan, and write the first outputs of every step over its first inputs.
+
+    Products with weights that no carry needs are taken after the loop.
 
     Args:
-      plan: the static part of the scan.
-      one_step: (carry, (values to replace, inputs)) -> (carry, (values in their place,
-        what is added to the total, outputs)), each of one step.
-      carry: the carry before the first step.
-      total: pytree of sums so far.
-      replaced: pytree of [T, ...].
-      inputs: pytree of [T, ...].
+      body: (carry, (values to replace, inputs)) -> (carry, (values in their place,
+        outputs)), each of one step.
+      carry: pytree, the carry before the first step.
+      xs: pytree of [T, ...], what `body` gets of each step.
+      reverse: run from the last step to the first.
+      unroll: steps per iteration of the loop.
 
     Returns:
-      (last carry, total, values in place of `replaced` [T, ...], outputs [T, ...]).
+      (last carry, (values in place of the first inputs, outputs)), [T, ...].
     """
-    reverse = not plan.reverse
-    steps = jax.tree.leaves(inputs)[0].shape[0]
-    first, toward = (steps - 1, -1) if reverse else (0, 1)
+    count = len(jax.tree.leaves(xs[0]))
+    parts = take_products_apart(body, carry, xs, count)
+    values = parts.outputs[:count]
+    stacked = [v for v in parts.to_after if v not in values]
+    loop = _with_weights_first(parts.loop, parts.constants)
+    of_loop = parts._replace(loop=loop, to_after=values + stacked)
 
-    # The index is in range, so that no step pays for wrapping a negative one.
-    def read(stacks, t):
-        return jax.tree.map(
-            lambda a: jax.lax.dynamic_index_in_dim(
-                a, t, keepdims=False, allow_negative_indices=False
-            ),
-            stacks,
+    def in_place(known, carry, inputs):
+        one_step = fission.loop_body(of_loop, known)
+        first, toward = (parts.steps - 1, -1) if reverse else (0, 1)
+
+        # The index is in range, so that no step pays for wrapping a negative one.
+        def read(stacks, t):
+            return [
+                jax.lax.dynamic_index_in_dim(
+                    a, t, keepdims=False, allow_negative_indices=False
+                )
+                for a in stacks
+            ]
+
+        def write(stacks, values, t):
+            return [
+                jax.lax.dynamic_update_index_in_dim(
+                    a, value, t, 0, allow_negative_indices=False
+                )
+                for a, value in zip(stacks, values, strict=True)
+            ]
+
+        def one_iteration(state, inputs):
+            # `here` holds the values of step t, which were read before this iteration.
+            t, carry, stacks, here = state
+            carry, made = one_step(carry, here + inputs)
+            stacks = write(stacks, made[:count], t)
+            # After the last step the index stays inside the stacks.
+            t = jnp.clip(t + toward, 0, parts.steps - 1)
+            return (t, carry, stacks, read(stacks, t)), made[count:]
+
+        # The first values are read before the loop, which reads one step ahead.
+        t, replaced = jnp.asarray(first), inputs[:count]
+        (_, carry, replaced, _), others = jax.lax.scan(
+            one_iteration,
+            (t, carry, replaced, read(replaced, t)),
+            inputs[count:],
+            reverse=reverse,
+            unroll=unroll,
         )
+        made = dict(zip(values + stacked, replaced + others, strict=True))
+        return carry, [made[v] for v in parts.to_after]
 
-    def write(stacks, values, t):
-        return jax.tree.map(
-            lambda a, value: jax.lax.dynamic_update_index_in_dim(
-                a, value, t, 0, allow_negative_indices=False
-            ),
-            stacks,
-            values,
-        )
-
-    def one_iteration(loop, inputs):
-        # `here` holds the values of step t, which were read before this iteration.
-        t, carry, total, stacks, here = loop
-        carry, (values, terms, outputs) = one_step(carry, (here, inputs))
-        stacks = write(stacks, values, t)
-        # After the last step the index stays inside the stacks.
-        t = jnp.clip(t + toward, 0, steps - 1)
-        return (t, carry, add(total, terms), stacks, read(stacks, t)), outputs
-
-    # The first values are read before the loop, which reads one step ahead.
-    t = jnp.asarray(first)
-    (_, carry, total, stacks, _), outputs = jax.lax.scan(
-        one_iteration,
-        (t, carry, total, replaced, read(replaced, t)),
-        inputs,
-        reverse=reverse,
-        unroll=plan.options.unroll,
-    )
-    return carry, total, stacks, outputs
+    return fission.around(parts, in_place, carry, xs)
 
 
-def scan_at_once(
-    plan: Plan, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Do what `scan_in_place` does, with new arrays for the values."""
+def _with_weights_first(equations, constants):
+    """Equations with each product d [..., N] times W^T as the transpose of W d^T.
 
-    def one_iteration(state, inputs):
-        carry, total = state
-        carry, (values, terms, outputs) = one_step(carry, inputs)
-        return (carry, add(total, terms)), (values, outputs)
+    XLA's CPU backend multiplies few rows by a large weight faster where the weight
+    stands first: an LN-LSTM's training step takes 0.91 of the time on T 500, B 8,
+    H 400 and 0.93 on T 300, B 32, H 240, and the same on B 128. The barrier keeps XLA
+    from turning the product around.
+    """
 
-    (carry, total), (values, outputs) = plan.form.loop(
-        one_iteration,
-        (carry, total),
-        (replaced, inputs),
-        reverse=not plan.reverse,
-        unroll=plan.options.unroll,
-    )
-    return carry, total, values, outputs
+    def weight_first(d, weight):
+        rows = d.reshape(-1, d.shape[-1])
+        product = jax.lax.dot_general(weight, rows, (((1,), (1,)), ((), ())))
+        product = jax.lax.optimization_barrier(product)
+        return product.T.reshape(*d.shape[:-1], -1)
+
+    turned = []
+    for e in equations:
+        if not _is_by_transpose(e, constants):
+            turned.append(e)
+            continue
+        traced = jax.make_jaxpr(weight_first)(*(v.aval for v in e.invars)).jaxpr
+        names = dict(zip(traced.invars, e.invars, strict=True))
+        inline(traced, names, turned, {})
+        turned[-1] = turned[-1].replace(outvars=e.outvars)
+    return turned
+
+
+def _is_by_transpose(equation, constants):
+    """Whether an equation is d [..., N] times W^T, with W [D, N] the same in each step.
+
+    Explicit axes restrict reshapes.
+    """
+    if equation.primitive.name != "dot_general" or equation.invars[1] not in constants:
+        return False
+    d, weight = (v.aval for v in equation.invars)
+    by_transpose = (((d.ndim - 1,), (1,)), ((), ()))
+    is_dense = equation.params["dimension_numbers"] == by_transpose and weight.ndim == 2
+    return is_dense and not any(d.sharding.spec + weight.sharding.spec)
 
 
 def add(total: Any, new: Any) -> Any:

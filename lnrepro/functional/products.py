@@ -1,16 +1,14 @@
-"""Products with weights that are known by name: the `dot` of a step, what they read.
+"""Products with weights that are known by name: the `dot` of a step, and gradients.
 
 Shape letters: D inputs and N outputs of a product, G blocks, K gates, U units of a gate
 in a block.
 """
 
 import dataclasses
-import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
@@ -98,87 +96,6 @@ def named_dot(weights: Weights) -> Dot:
     return NamedProducts(weights).dot
 
 
-class Reads(NamedTuple):
-    """What the products of a step read.
-
-    Attributes:
-      x: {product: number of the leaf of x that is its input}.
-      carry: {product: number of the leaf of the carry that is its input}.
-      other: numbers of the leaves of x that are read otherwise than by products.
-      is_lean: whether the lean backward pass can run the step. It knows neither traced
-        arrays of the function around the step, nor products inside of a transformation.
-    """
-
-    x: dict[str, int]
-    carry: dict[str, int]
-    other: tuple[int, ...]
-    is_lean: bool = True
-
-
-def reads_of(
-    step: Callable,
-    output: Callable,
-    weights: Weights,
-    params: Any,
-    carry: Any,
-    x: Any,
-    context: Any,
-) -> tuple[Any, Reads]:
-    """Trace one step, and note what its products read.
-
-    Args:
-      step, output, weights, params, carry, x, context: as given to
-        `lnrepro.functional.scan`.
-
-    Returns:
-      (the closed jaxpr of the step, what it reads).
-    """
-    of_x, of_carry, records = {}, {}, []
-
-    # The step gets x twice, and its products read the second copy. So the first one is
-    # read only by what is no product, which is what `Reads.other` lists.
-    def one_step(x, copy, weights, params, carry, context):
-        def compute(name, v, weight):
-            if (number := _leaf_number(v, x)) is not None:
-                of_x[name] = number
-                v = jax.tree.leaves(copy)[number]
-            elif (number := _leaf_number(v, carry)) is not None:
-                of_carry[name] = number
-            return multiply(v, weight)
-
-        record = NamedProducts(weights, compute=compute)
-        records.append(record)
-        # Keys are read here, so that the program around it reads them once.
-        first_context = jax.tree.map(operator.itemgetter(0), context)
-        new, aux = step(record.dot, params, carry, x, first_context)
-        return new, aux, output(new)
-
-    first = jax.tree.map(operator.itemgetter(0), x)
-    traced = jax.make_jaxpr(one_step)(first, first, weights, params, carry, context)
-    jaxpr = traced.jaxpr
-    read = set(map(id, jaxpr.outvars))
-    for equation in jaxpr.eqns:
-        read.update(map(id, equation.invars))
-    outside = any(
-        isinstance(a, jax.core.Tracer) and jnp.issubdtype(a.dtype, jnp.inexact)
-        for a in traced.consts
-    )
-    leaves = jaxpr.invars[: len(jax.tree.leaves(x))]
-    other = tuple(i for i, v in enumerate(leaves) if id(v) in read)
-    is_lean = not (outside or records[0].is_inner)
-    return traced, Reads(of_x, of_carry, other, is_lean)
-
-
-def _leaf_number(v, tree):
-    """Which leaf of a tree v is, None if it is none of them."""
-    # Tracers are compared by identity: `h` that is passed on unchanged is the same
-    # object.
-    for number, leaf in enumerate(jax.tree.leaves(tree)):
-        if leaf is v:
-            return number
-    return None
-
-
 def multiply(v: jax.Array, weight: jax.Array, is_wide: bool = False) -> jax.Array:
     """Multiply by a dense or block-diagonal weight.
 
@@ -260,40 +177,6 @@ def _(primals, tangents):
     )
 
 
-def _is_of_cpu(d: jax.Array, v: jax.Array, weight: jax.Array) -> bool:
-    """Whether a gradient is taken as XLA's CPU backend does it best.
-
-    Explicit axes restrict reshapes.
-    """
-    is_sharded = any(any(jax.typeof(a).sharding.spec) for a in (d, v, weight))
-    return weight.ndim == 2 and platform.current() == "cpu" and not is_sharded
-
-
-def input_gradient(d: jax.Array, v: jax.Array, weight: jax.Array) -> jax.Array:
-    """Gradient of multiply(v, weight) with respect to v.
-
-    XLA's CPU backend multiplies few rows by a large weight faster where the weight
-    stands first: an LN-LSTM's training step takes 0.91 of the time on T 500, B 8,
-    H 400 and 0.93 on T 300, B 32, H 240, and the same on B 128. The barrier keeps XLA
-    from turning the product around.
-
-    Args:
-      d: [..., N], the cotangent of the product.
-      v: [..., D], the input of the product.
-      weight: [D, N] or blocks, as for `multiply`.
-    """
-    if not _is_of_cpu(d, v, weight):
-        return plain_input_gradient(d, v, weight)
-    rows = d.reshape(-1, d.shape[-1])
-    product = jax.lax.dot_general(weight, rows, (((1,), (1,)), ((), ())))
-    return jax.lax.optimization_barrier(product).T.reshape(v.shape).astype(v.dtype)
-
-
-def plain_input_gradient(d: jax.Array, v: jax.Array, weight: jax.Array) -> jax.Array:
-    """Return what `input_gradient` does, in JAX's own form, which suits many rows."""
-    return jax.vjp(lambda v: multiply(v, weight), v)[1](d)[0]
-
-
 def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
     """Gradient of multiply(v, weight) with respect to the weight.
 
@@ -302,7 +185,9 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
       d: [..., N], the cotangents of the product.
       weight: [D, N] or blocks, as for `multiply`.
     """
-    if not _is_of_cpu(d, v, weight):
+    # Explicit axes restrict reshapes.
+    is_sharded = any(any(jax.typeof(a).sharding.spec) for a in (d, v, weight))
+    if weight.ndim != 2 or platform.current() != "cpu" or is_sharded:
         return jax.vjp(lambda w: multiply(v, w), weight)[1](d)[0]
     # As one product of two matrices, XLA's CPU backend needs no transposed copies.
     # Elsewhere the axes stay apart: where a mesh splits the batch, time and batch as
@@ -334,8 +219,9 @@ def _replayed_forward(v, weight, kept, probe):
 
 def _replayed_backward(saved, d):
     v, weight = saved
+    (d_v,) = jax.vjp(lambda v: multiply(v, weight), v)[1](d)
     # The order is v, weight, kept, probe.
-    return input_gradient(d, v, weight), None, None, d
+    return d_v, None, None, d
 
 
 replayed.defvjp(_replayed_forward, _replayed_backward)

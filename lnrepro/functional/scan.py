@@ -23,16 +23,18 @@ How the backward pass works, for T steps and one product p_t = v_t W per step:
                of v_t = (gradient of p_t) W^T on to the replayed step; keep v_t, unless
                it is a part of the carry, such as h, or of x, which are kept already.
     after      the gradient of W as one large matrix product of v_t and the gradient of
-               p_t over all T steps. Where v_t is a part of x, its gradient is another.
+               p_t over all T steps. Where v_t is made of x alone, its gradient is
+               another.
 
 This file tells it in the order of execution: `scan`, `_forward`, `_outputs_after`,
 `_lean_backward`, `_replay`.
 
 The loop runs in two ways, chosen by the platform (`scan_options.FORMS`). On a CPU it
-computes everything, step by step, so that few arrays live. Elsewhere the products of x
-are computed before it, it computes only what is sequential, and the rest is computed
-for many steps at once (see `fast.fission`). On a TPU it may be one kernel instead (see
-`fast.tpu`).
+computes everything, step by step, so that few arrays live, but for products after it
+that no step needs (see `loops`). Elsewhere the products of x are computed before it, it
+computes only what is sequential, and the rest is computed for many steps at once (see
+`fast.fission`). On a TPU it may be one kernel instead (see `fast.tpu`). What is
+sequential is read from the equations of a step (see `fast.parts`).
 
 Limits:
 - No forward mode through the lean backward pass (jvp, jacfwd, linearize); use
@@ -52,17 +54,19 @@ Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G 
 """
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
 from lnrepro.functional import loops, products
 from lnrepro.functional.arrays import floating, wide_dtype, with_floating
-from lnrepro.functional.fast import kernels, platform, tuning
+from lnrepro.functional.fast import equations, kernels, platform, tuning
 from lnrepro.functional.fast.kernels import Way
-from lnrepro.functional.products import NamedProducts, Reads, Weights, reads_of
+from lnrepro.functional.products import NamedProducts, Weights
 from lnrepro.functional.scan_options import ScanOptions, plan_for
 
 
@@ -153,9 +157,9 @@ def _scan(
     steps = jax.tree.leaves((x, context))[0].shape[0]
     # With no steps there is nothing to keep or to replay.
     is_empty = steps == 0
-    traced, reads = None, Reads({}, {}, ())
+    traced = _Trace(None, frozenset(), is_lean=False)
     if not is_empty:
-        traced, reads = reads_of(step, output, weights, params, carry, x, context)
+        traced = _trace(step, output, weights, params, carry, x, context)
     name = options.platform or platform.current()
     if way is None:
         way = Way(kernel=options.kernels == "on")
@@ -165,7 +169,7 @@ def _scan(
             found = tuning.Scan(
                 run=functools.partial(_scan, step, output, reverse, options),
                 arguments=arguments,
-                equations=traced,
+                equations=traced.equations,
                 about={
                     "cell": _name(step),
                     "rows": h.size // h.shape[-1],
@@ -175,15 +179,59 @@ def _scan(
                     "reverse": reverse,
                 },
                 context=context_of_call,
-                reason=tuning.reason_against(traced, arguments, context_of_call),
+                reason=tuning.reason_against(traced.equations, arguments, context_of_call),
             )
             way = tuning.choose.get()(found) or way
             if not way.kernel:
                 kernels.note(way.reason)
-    plan = plan_for(step, output, reverse, reads, x, steps, weights, options, way)
-    if options.backward == "autodiff" or is_empty or not reads.is_lean:
+    plan = plan_for(step, output, reverse, traced.of_x, x, steps, weights, options, way)
+    if options.backward == "autodiff" or not traced.is_lean:
         return _plain_scan(plan, weights, params, carry, x, context)
     return _lean_scan(plan, weights, params, carry, x, context)
+
+
+class _Trace(NamedTuple):
+    """What one step is, as it is traced.
+
+    Attributes:
+      equations: its closed jaxpr.
+      of_x: names of the products that do not depend on the carry.
+      is_lean: whether the lean backward pass can run the step. It knows neither traced
+        arrays of the function around the step, nor products inside of a transformation.
+    """
+
+    equations: Any
+    of_x: frozenset[str]
+    is_lean: bool
+
+
+def _trace(step, output, weights, params, carry, x, context):
+    """Trace one step; arguments as given to `scan`."""
+    records = []
+
+    def one_step(carry, x, context, weights, params):
+        record = NamedProducts(weights)
+        records.append(record)
+        # Keys are read here, so that the program around it reads them once.
+        first_context = jax.tree.map(operator.itemgetter(0), context)
+        new, aux = step(record.dot, params, carry, x, first_context)
+        return record.computed, new, aux, output(new)
+
+    first = jax.tree.map(operator.itemgetter(0), x)
+    traced = jax.make_jaxpr(one_step)(carry, first, context, weights, params)
+    jaxpr = traced.jaxpr
+    of_carry = jaxpr.invars[: len(jax.tree.leaves(carry))]
+    sequential = equations.reached(jaxpr.eqns, of_carry)
+    products_made = zip(sorted(records[0].computed), jaxpr.outvars, strict=False)
+    outside = any(
+        isinstance(a, jax.core.Tracer) and jnp.issubdtype(a.dtype, jnp.inexact)
+        for a in traced.consts
+    )
+    return _Trace(
+        traced,
+        frozenset(name for name, v in products_made if v not in sequential),
+        is_lean=not (outside or records[0].is_inner),
+    )
 
 
 def _name(step):
@@ -284,7 +332,7 @@ def _to_be_kept(plan, computed):
         return computed
     if plan.options.save == "carries":
         return {}
-    return {n: product for n, product in computed.items() if n not in plan.reads.x}
+    return {n: product for n, product in computed.items() if n not in plan.of_x}
 
 
 def _outputs_after(plan, before, last):
@@ -380,55 +428,44 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
       gradients of the products, gradient of x, inputs of the products), the latter
       three [T, ...].
     """
-    reads = plan.reads
 
-    def one_step(d_carry, inputs):
+    def one_step(state, inputs):
+        d_carry, total = state
         known, (before, x, context, d_output, d_aux) = inputs
 
         def replay(floats, carry, x, probes):
             def read(name, v, weight):
-                # The gradient that goes through products of x is taken after the loop.
-                v = jax.lax.stop_gradient(v) if name in reads.x else v
                 return products.replayed(v, weight, known[name], probes[name])
 
             record = NamedProducts(weights, compute=read)
             every_param = with_floating(params, floats)
             new, aux = plan.step(record.dot, every_param, carry, x, context)
-            stacked = {
-                name: v.astype(weights[name].dtype)
-                for name, v in record.inputs.items()
-                if name not in reads.x and name not in reads.carry
+            inputs_of_products = {
+                name: v.astype(weights[name].dtype) for name, v in record.inputs.items()
             }
-            return (new, plan.output(new), aux), stacked
+            return (new, plan.output(new), aux), inputs_of_products
 
         # The gradient of a product leaves the replay as the gradient of its probe,
         # whose value is not used.
         probes = jax.tree.map(jnp.zeros_like, known)
-        _, pull, stacked = jax.vjp(
+        _, pull, inputs_of_products = jax.vjp(
             replay, floating(params), before, x, probes, has_aux=True
         )
         # Backpropagate the gradients of the new carry, of what is shown of it and of
         # aux through the step.
         d_params, d_before, d_x, d_products = pull((d_carry, d_output, d_aux))
-        d_x = [jax.tree.leaves(d_x)[leaf] for leaf in reads.other]
-        return d_before, (d_products, d_params, (d_x, stacked))
+        state = d_before, loops.add(total, d_params)
+        return state, (d_products, (d_x, inputs_of_products))
 
-    run = loops.scan_in_place if plan.form.in_place else loops.scan_at_once
-    d_carry, d_params, d_products, (d_read, inputs_of_products) = run(
-        plan, one_step, d_carry, d_params, known, steps
+    loop = loops.scan_in_place if plan.form.in_place else plan.form.loop
+    (d_carry, d_params), (d_products, (d_x, inputs_of_products)) = loop(
+        one_step,
+        (d_carry, d_params),
+        (known, steps),
+        reverse=not plan.reverse,
+        unroll=plan.options.unroll,
     )
-    # An input that is a part of the carry or of x is stacked there already.
-    carries, (leaves, x_tree) = jax.tree.leaves(steps[0]), jax.tree.flatten(steps[1])
-    inputs_of_products |= {name: carries[leaf] for name, leaf in reads.carry.items()}
-    inputs_of_products |= {name: leaves[leaf] for name, leaf in reads.x.items()}
-
-    # One large product for each weight that multiplies x.
-    d_x = dict(zip(reads.other, d_read, strict=True))
-    for name, leaf in reads.x.items():
-        d = products.plain_input_gradient(d_products[name], leaves[leaf], weights[name])
-        d_x[leaf] = d_x[leaf] + d if leaf in d_x else d
-    d_x = [d_x.get(i, jnp.zeros_like(a)) for i, a in enumerate(leaves)]
-    return d_carry, d_params, d_products, x_tree.unflatten(d_x), inputs_of_products
+    return d_carry, d_params, d_products, d_x, inputs_of_products
 
 
 def _wide_zeros(tree):

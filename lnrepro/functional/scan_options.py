@@ -16,7 +16,7 @@ from lnrepro import defaults
 from lnrepro.functional.arguments import choice, positive_integer
 from lnrepro.functional.fast import fission, kernels, platform
 from lnrepro.functional.fast.kernels import Way
-from lnrepro.functional.products import Reads, Weights
+from lnrepro.functional.products import Weights
 
 
 class Form(NamedTuple):
@@ -126,7 +126,7 @@ class Plan(NamedTuple):
 
     Attributes:
       step, output, reverse: as given to `scan`.
-      reads: what the products of the step read.
+      of_x: names of the products that do not depend on the carry.
       options: as given to `scan`.
       context: what the scan is traced for, as its backward pass is too.
       form: the form of the platform.
@@ -136,7 +136,7 @@ class Plan(NamedTuple):
     step: Callable
     output: Callable
     reverse: bool
-    reads: Reads
+    of_x: frozenset[str]
     options: ScanOptions
     context: platform.Context
     form: Form
@@ -148,7 +148,7 @@ def plan_for(
     step: Callable,
     output: Callable,
     reverse: bool,
-    reads: Reads,
+    of_x: frozenset[str],
     x: Any,
     steps: int,
     weights: Weights,
@@ -159,7 +159,7 @@ def plan_for(
 
     Args:
       step, output, reverse: as given to `scan`.
-      reads: what the products of the step read.
+      of_x: as the attribute of `Plan`.
       x: pytree of [T, ...], the inputs, for their shapes.
       steps: T.
       weights: {name: weight}, for their shapes.
@@ -196,7 +196,7 @@ def plan_for(
         step=step,
         output=output,
         reverse=reverse,
-        reads=reads,
+        of_x=of_x,
         options=options,
         context=platform.context(name),
         form=form,

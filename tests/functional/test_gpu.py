@@ -616,12 +616,12 @@ def test_long_sequences_are_few_chunks(steps, rows, chunk, short, hopper):
     """Shorter ones, where less is kept for the backward pass."""
     x = jax.ShapeDtypeStruct((steps, rows, 64), jnp.float32)
     weights = {"w_x": jax.ShapeDtypeStruct((64, 512), jnp.float32)}
-    reads = scan_options.Reads({}, {}, ())
+    of_x = frozenset()
 
     def plan(**options):
         options = ScanOptions(kernels="auto", platform="gpu", **options)
         return scan_options.plan_for(
-            None, None, False, reads, x, steps, weights, options, Way(kernel=True)
+            None, None, False, of_x, x, steps, weights, options, Way(kernel=True)
         )
 
     assert plan().backward_chunk == chunk

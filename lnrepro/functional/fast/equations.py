@@ -21,6 +21,15 @@ def variables_read(equations: Iterable, results: Iterable) -> set:
     return read | set(variables(results))
 
 
+def reached(equations: Iterable, start: Iterable) -> set:
+    """Return some variables, and all that equations in order compute from them."""
+    found = set(start)
+    for e in equations:
+        if not found.isdisjoint(variables(e.invars)):
+            found.update(e.outvars)
+    return found
+
+
 def function_of(equations: list, inputs: list, outputs: list) -> Callable:
     """Return the function (values of inputs) -> values of outputs of some equations.
 

@@ -104,6 +104,29 @@ def around(parts: Parts, loop: Callable, carry: Any, xs: Any) -> tuple[Any, Any]
     )
 
 
+def loop_body(parts: Parts, known: list) -> Callable:
+    """Return the body of the loop.
+
+    Args:
+      parts: the parts.
+      known: values of the constants.
+
+    Returns:
+      (values of `carry`, of `to_loop`) -> (of the new carry, of `to_sums` and then
+      `to_after`).
+    """
+    one_step = function_of(
+        parts.loop,
+        list(parts.constants) + parts.carry + parts.to_loop,
+        parts.new_carry + parts.to_sums + parts.to_after,
+    )
+
+    def body(carry, inputs):
+        return _cut(one_step(*known, *carry, *inputs), len(carry))
+
+    return body
+
+
 def in_xla(
     parts: Parts,
     known: list,
@@ -114,11 +137,7 @@ def in_xla(
     one_slice: bool = False,
 ) -> tuple[list, list]:
     """Run the loop as `jax.lax.scan`; arguments as for `around` and `scan`."""
-    one_step = function_of(
-        parts.loop,
-        list(parts.constants) + parts.carry + parts.to_loop,
-        parts.new_carry + parts.to_sums + parts.to_after,
-    )
+    body = loop_body(parts, known)
     names = parts.to_sums + parts.to_after
     # There may be no values.
     over_steps = functools.partial(jax.vmap, axis_size=parts.steps)
@@ -126,17 +145,17 @@ def in_xla(
     loop_groups = _groups(parts.to_loop, parts.late, one_slice)
     after_groups = _groups(names, parts.late, one_slice)
 
-    def loop_body(carry, stacked):
+    def one_step(carry, stacked):
         if one_slice:
             # XLA's GPU backend would read the slice in every kernel that uses a part of
             # it, and then cannot fuse a norm into one kernel.
             stacked = jax.lax.optimization_barrier(stacked)
         values = _split(stacked, parts.to_loop, loop_groups)
-        results = one_step(*known, *carry, *values)
-        return results[: len(carry)], _join(results[len(carry) :], after_groups)
+        carry, made = body(carry, values)
+        return carry, _join(made, after_groups)
 
     last, made = jax.lax.scan(
-        loop_body,
+        one_step,
         carry,
         over_steps(lambda values: _join(values, loop_groups))(stacked),
         # An open number of steps, as `jax.export` has it, is that of the stacks.

@@ -24,7 +24,13 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from lnrepro.functional.fast.equations import function_of, inline, variables
+from lnrepro.functional.fast.equations import (
+    function_of,
+    inline,
+    reached,
+    variables,
+    variables_read,
+)
 from lnrepro.functional.fast.minimum_cut import minimum_cut
 
 # What the loop may compute again rather than read from a stack.
@@ -65,6 +71,8 @@ RANDOM = frozenset(
 
 class Parts(NamedTuple):
     """The body of a scan, taken apart.
+
+    `trace` puts all of it into the loop.
 
     Variables and equations are those of JAX's jaxprs; `function_of` makes functions of
     them.
@@ -107,6 +115,76 @@ class Parts(NamedTuple):
     late: set
 
 
+def trace(body: Callable, init: Any, xs: Any) -> Parts:
+    """Trace the body of a scan, all of which is in the loop.
+
+    Args:
+      body: (carry, inputs of a step) -> (carry, outputs of a step).
+      init: pytree, the carry before the first step.
+      xs: pytree of arrays [T, ...], where T is not 0.
+    """
+    first = jax.tree.map(lambda a: a[0], xs)
+    closed, shapes = jax.make_jaxpr(body, return_shape=True)(init, first)
+    jaxpr, count = closed.jaxpr, len(jax.tree.leaves(init))
+    constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    equations = []
+    names = {v: v for v in (*constants, *jaxpr.invars)}
+    made = inline(jaxpr, names, equations, constants)
+    return Parts(
+        steps=jax.tree.leaves(xs)[0].shape[0],
+        trees=tuple(map(jax.tree.structure, shapes)),
+        carry=jaxpr.invars[:count],
+        inputs=jaxpr.invars[count:],
+        new_carry=made[:count],
+        outputs=made[count:],
+        terms={},
+        sums={},
+        of_sums=[],
+        constants=constants,
+        before=[],
+        loop=equations,
+        after=[],
+        to_loop=jaxpr.invars[count:],
+        to_after=variables(made[count:]),
+        to_sums=[],
+        late=set(),
+    )
+
+
+def take_products_apart(body: Callable, init: Any, xs: Any, in_loop: int = 0) -> Parts:
+    """Leave a body as it is, but for products with weights that no carry needs.
+
+    They, and what is computed of them, are `after`, as large products. This is what the
+    gradient of x takes from the loop where a step computes all else by itself.
+
+    Args:
+      body, init, xs: as for `trace`.
+      in_loop: number of the first outputs that the loop makes.
+    """
+    parts = trace(body, init, xs)
+    made_by = {v: e for e in parts.loop for v in e.outvars}
+    changing = reached(parts.loop, parts.carry + parts.inputs)
+    inputs, outputs = set(parts.inputs), set(variables(parts.outputs))
+    wanted = variables(parts.new_carry + parts.outputs[:in_loop])
+    needed = set(map(id, _equations_for(wanted, made_by, lambda v: True)))
+    first = []
+    for e in parts.loop:
+        read = variables(e.invars)
+        is_large = e.primitive.name == "dot_general" and not changing.issuperset(read)
+        # An input that is only cast, such as h, is there anyway.
+        is_cast = inputs.issuperset(read) and not outputs.isdisjoint(e.outvars)
+        if (is_large or is_cast) and id(e) not in needed:
+            first += e.outvars
+    apart = reached(parts.loop, first)
+    loop = [e for e in parts.loop if apart.isdisjoint(e.outvars)]
+    after = _equations_for(variables(parts.outputs), made_by, apart.__contains__)
+    after = _in_order(parts.loop, after)
+    made = [*parts.carry, *(v for e in loop for v in e.outvars)]
+    read = variables_read(after, parts.outputs)
+    to_after = [v for v in made if v in read]
+    return parts._replace(loop=loop, after=after, to_after=to_after)
+
+
 def take_apart(
     body: Callable,
     init: Any,
@@ -119,9 +197,7 @@ def take_apart(
     """Find what is sequential in the body of a scan.
 
     Args:
-      body: (carry, inputs of a step) -> (carry, outputs of a step).
-      init: pytree, the carry before the first step.
-      xs: pytree of arrays [T, ...], where T is not 0.
+      body, init, xs: as for `trace`.
       draw_before: whether random bits of JAX's default generator are drawn before the
         loop. They are the same under vmap, and take memory for all steps.
       repeat: whether `after` may compute again what the loop has computed. Otherwise
@@ -129,30 +205,18 @@ def take_apart(
       adds: whether the loop adds up what it makes, rather than to stack it for a sum.
     """
     must_stay = functools.partial(_must_stay, draw_before=draw_before)
-    first = jax.tree.map(lambda a: a[0], xs)
-    closed, shapes = jax.make_jaxpr(body, return_shape=True)(init, first)
-    jaxpr, count = closed.jaxpr, len(jax.tree.leaves(init))
-    carry, inputs = jaxpr.invars[:count], jaxpr.invars[count:]
-    constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    equations = []
-    names = {v: v for v in (*constants, *jaxpr.invars)}
-    made = inline(jaxpr, names, equations, constants)
-    new_carry, outputs = made[:count], made[count:]
+    parts = trace(body, init, xs)
+    carry, new_carry, outputs = parts.carry, parts.new_carry, parts.outputs
+    equations, constants = parts.loop, parts.constants
     terms = _without_additions(equations, carry, new_carry, outputs)
 
     # What changes from step to step, and what of that depends on the carry.
     made_by = {v: e for e in equations for v in e.outvars}
-    varying, sequential = set(inputs), set(carry)
-    results, loop = variables(new_carry), []
-    for e in equations:
-        read = variables(e.invars)
-        if must_stay(e):
-            loop.append(e)
-            results += read
-        if must_stay(e) or sequential.intersection(read):
-            sequential.update(e.outvars)
-        elif varying.intersection(read):
-            varying.update(e.outvars)
+    loop = list(filter(must_stay, equations))
+    drawn = [v for e in loop for v in e.outvars]
+    sequential = reached(equations, [*carry, *drawn])
+    varying = reached(equations, parts.inputs) - sequential
+    results = variables([*new_carry, *(v for e in loop for v in e.invars)])
 
     # The loop: what the next carry needs, and what it computes again of the rest.
     loop += _equations_for(results, made_by, sequential.__contains__)
@@ -202,32 +266,18 @@ def take_apart(
     values = function_of(fixed, list(constants), fixed_values)(*constants.values())
     constants.update(zip(fixed_values, values, strict=True))
 
-    def in_order(part, without=()):
-        chosen = {id(e) for e in part} - {id(e) for e in without}
-        return [e for e in equations if id(e) in chosen]
-
-    late = set(variables(new_carry))
-    for e in equations:
-        if late.intersection(variables(e.invars)):
-            late.update(e.outvars)
-    return Parts(
-        jax.tree.leaves(xs)[0].shape[0],
-        tuple(map(jax.tree.structure, shapes)),
-        carry,
-        inputs,
-        new_carry,
-        outputs,
-        terms,
-        sums,
-        in_order(of_sums),
-        constants,
-        in_order(before, fixed),
-        in_order(loop),
-        in_order(after, fixed),
-        to_loop,
-        list(to_after),
-        list(dict.fromkeys(to_sums)),
-        late,
+    in_order = functools.partial(_in_order, equations)
+    return parts._replace(
+        terms=terms,
+        sums=sums,
+        of_sums=in_order(of_sums),
+        before=in_order(before, fixed),
+        loop=in_order(loop),
+        after=in_order(after, fixed),
+        to_loop=to_loop,
+        to_after=list(to_after),
+        to_sums=list(dict.fromkeys(to_sums)),
+        late=reached(equations, variables(new_carry)),
     )
 
 
@@ -276,6 +326,12 @@ def _equations_for(wanted, made_by, is_made):
         found[id(made_by[v])] = made_by[v]
         waiting += variables(made_by[v].invars)
     return list(found.values())
+
+
+def _in_order(equations, part, without=()):
+    """Equations that are in a part, and not in another, in their order."""
+    chosen = {id(e) for e in part} - {id(e) for e in without}
+    return [e for e in equations if id(e) in chosen]
 
 
 def _must_stay(equation, draw_before):

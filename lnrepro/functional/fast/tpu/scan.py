@@ -43,8 +43,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
-from lnrepro.functional.fast import equations
+from lnrepro.functional.fast import equations, fission
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
+from lnrepro.functional.fast.parts import take_products_apart
 from lnrepro.functional.fast.tpu import mosaic
 
 # Tests set it to True, or to `pltpu.InterpretParams()`, to run kernels on a CPU.
@@ -73,13 +74,16 @@ def scan(
     shapes = [a.shape for a in jax.tree.leaves((carry, xs))]
     if not all(isinstance(size, int) for shape in shapes for size in shape):
         raise NoKernel("a size is symbolic")
-    loop = _Loop(body, carry, xs, reverse)
-    loop.check()
-    numbers = [mosaic.without_booleans(a) for a in jax.tree.leaves(xs)]
-    run = with_derivative(loop.kernel, loop.plain)
-    last, ys = run(loop.constants, jax.tree.leaves(carry), numbers)
-    carry_tree, y_tree = loop.trees
-    return jax.tree.unflatten(carry_tree, last), jax.tree.unflatten(y_tree, ys)
+    parts = take_products_apart(body, carry, xs)
+
+    def in_kernel(known, carry, stacked):
+        loop = _Loop(fission.loop_body(parts, known), carry, stacked, reverse)
+        loop.check()
+        numbers = list(map(mosaic.without_booleans, stacked))
+        run = with_derivative(loop.kernel, loop.plain)
+        return run(loop.constants, carry, numbers)
+
+    return fission.around(parts, in_kernel, carry, xs)
 
 
 class _Loop:
@@ -87,30 +91,24 @@ class _Loop:
 
     Attributes:
       steps: T.
+      count: number of arrays of the carry.
       reverse: whether it runs from the last step to the first.
       constants: what the body reads besides carry and inputs.
       step: jaxpr of (constants, carry, inputs) -> (carry, outputs).
-      trees: structures of the carry and of the outputs.
       is_read: for each input, whether the body reads it.
       run: the step as a function.
     """
 
     def __init__(self, body, carry, xs, reverse):
-        self.steps = jax.tree.leaves(xs)[0].shape[0]
+        self.steps = xs[0].shape[0]
         self.reverse = reverse
-        inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), xs)
-        closed, results = jax.make_jaxpr(body, return_shape=True)(carry, inputs)
-        self.trees = tuple(map(jax.tree.structure, results))
+        self.count = len(carry)
+        inputs = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in xs]
+        closed = jax.make_jaxpr(body)(carry, inputs)
         constants = [mosaic.without_booleans(a) for a in closed.consts]
         flat = jax.make_jaxpr(functools.partial(mosaic.evaluate, closed.jaxpr))(
             constants,
-            [
-                *jax.tree.leaves(carry),
-                *(
-                    jax.eval_shape(mosaic.without_booleans, a)
-                    for a in jax.tree.leaves(inputs)
-                ),
-            ],
+            [*carry, *(jax.eval_shape(mosaic.without_booleans, a) for a in inputs)],
         )
         self.step, self.constants = mosaic.hoist(flat, constants)
         read = equations.variables_read(self.step.eqns, self.step.outvars)
@@ -120,7 +118,7 @@ class _Loop:
     def _split(self, values):
         """Split arguments of `step` into constants, carry and inputs."""
         first = len(self.constants)
-        second = first + self.trees[0].num_leaves
+        second = first + self.count
         return values[:first], values[first:second], values[second:]
 
     def check(self):
