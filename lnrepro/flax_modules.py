@@ -83,9 +83,9 @@ def as_drawn(tree: Any) -> Params:
     """
     if not isinstance(tree, Mapping):
         return tree
-    entries = {name: as_drawn(value) for name, value in tree.items()}
+    entries = dict(zip(tree, map(as_drawn, tree.values()), strict=True))
     # Flax keeps parameters in dicts, and a stack has them in a tuple.
-    if entries and all(str(name).isdigit() for name in entries):
+    if "".join(map(str, entries)).isdigit():
         return tuple(entries[name] for name in sorted(entries, key=int))
     return entries
 
@@ -260,24 +260,25 @@ def run_sequence(
       y, or (carry, y) with return_carry.
     """
 
-    def option(name, given):
-        # What the call says comes before the attribute.
-        return getattr(module, name) if given is None else given
+    # What the call says comes before the attribute.
+    options = {"time_major": time_major, "reverse": reverse, "keep_order": keep_order}
+    options["return_carry"] = return_carry
+    for name, given in options.items():
+        options[name] = getattr(module, name) if given is None else given
+    returns_carry = options.pop("return_carry")
 
     cell, params, x, key = prepared
     result = unroll(
         cell,
         params,
         x,
-        time_major=option("time_major", time_major),
-        reverse=option("reverse", reverse),
-        keep_order=option("keep_order", keep_order),
         key=key,
         dtype=module.parameter_module.dtype,
         options=module.options,
+        **options,
         **arrays,
     )
-    if option("return_carry", return_carry):
+    if returns_carry:
         return result.carry, result.outputs
     return result.outputs
 

@@ -30,8 +30,8 @@ This file tells it in the order of execution: `scan`, `_forward`, `_outputs_afte
 `_lean_backward`, `_replay`.
 
 The loop runs in two ways, chosen by the platform (`scan_options.FORMS`). On a CPU it
-computes everything, step by step, so that few arrays live, but for products after it
-that no step needs (see `loops`). Elsewhere the products of x are computed before it, it
+computes everything, step by step, so that few arrays live, but for products that no
+step needs (see `fast.in_place`). Elsewhere the products of x are computed before it, it
 computes only what is sequential, and the rest is computed for many steps at once (see
 `fast.fission`). On a TPU it may be one kernel instead (see `fast.tpu`). What is
 sequential is read from the equations of a step (see `fast.parts`).
@@ -62,12 +62,12 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from lnrepro.functional import loops, products
+from lnrepro.functional import products
 from lnrepro.functional.arrays import floating, wide_dtype, with_floating
-from lnrepro.functional.fast import equations, kernels, platform, tuning
+from lnrepro.functional.fast import equations, in_place, kernels, platform, tuning
 from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.products import NamedProducts, Weights
-from lnrepro.functional.scan_options import ScanOptions, plan_for
+from lnrepro.functional.scan_options import DEFAULT, ScanOptions, plan_for
 
 
 class ScanResult(NamedTuple):
@@ -136,7 +136,7 @@ def scan(
     >>> scan(step, weights, params, h, x).outputs.shape
     (5, 4, 2)
     """
-    options = options or ScanOptions()
+    options = options or DEFAULT
     # What may be differentiated of the context stands beside x, and gets its gradient.
     step, x = functools.partial(_with_context, step), (x, floating(context))
     run = functools.partial(_scan, step, output, reverse, options)
@@ -157,7 +157,7 @@ def _scan(
     steps = jax.tree.leaves((x, context))[0].shape[0]
     # With no steps there is nothing to keep or to replay.
     is_empty = steps == 0
-    traced = _Trace(None, frozenset(), is_lean=False)
+    traced, not_kept = _Trace(None, [], is_lean=False), frozenset()
     if not is_empty:
         traced = _trace(step, output, weights, params, carry, x, context)
     name = options.platform or platform.current()
@@ -184,24 +184,26 @@ def _scan(
             way = tuning.choose.get()(found) or way
             if not way.kernel:
                 kernels.note(way.reason)
-    plan = plan_for(step, output, reverse, traced.of_x, x, steps, weights, options, way)
+    if traced.is_lean:
+        not_kept = _not_kept(traced, carry, options.save)
+    plan = plan_for(step, output, reverse, not_kept, x, steps, weights, options, way)
     if options.backward == "autodiff" or not traced.is_lean:
         return _plain_scan(plan, weights, params, carry, x, context)
     return _lean_scan(plan, weights, params, carry, x, context)
 
 
 class _Trace(NamedTuple):
-    """What one step is, as it is traced.
+    """One step, as it is traced.
 
     Attributes:
-      equations: its closed jaxpr.
-      of_x: names of the products that do not depend on the carry.
+      equations: its closed jaxpr, whose first results are its products.
+      products: their names.
       is_lean: whether the lean backward pass can run the step. It knows neither traced
         arrays of the function around the step, nor products inside of a transformation.
     """
 
     equations: Any
-    of_x: frozenset[str]
+    products: list[str]
     is_lean: bool
 
 
@@ -219,19 +221,25 @@ def _trace(step, output, weights, params, carry, x, context):
 
     first = jax.tree.map(operator.itemgetter(0), x)
     traced = jax.make_jaxpr(one_step)(carry, first, context, weights, params)
-    jaxpr = traced.jaxpr
-    of_carry = jaxpr.invars[: len(jax.tree.leaves(carry))]
-    sequential = equations.reached(jaxpr.eqns, of_carry)
-    products_made = zip(sorted(records[0].computed), jaxpr.outvars, strict=False)
     outside = any(
         isinstance(a, jax.core.Tracer) and jnp.issubdtype(a.dtype, jnp.inexact)
         for a in traced.consts
     )
-    return _Trace(
-        traced,
-        frozenset(name for name, v in products_made if v not in sequential),
-        is_lean=not (outside or records[0].is_inner),
-    )
+    is_lean = not (outside or records[0].is_inner)
+    return _Trace(traced, sorted(records[0].computed), is_lean)
+
+
+def _not_kept(traced, carry, save):
+    """The names of the products that the backward pass computes again."""
+    if save == "products":
+        return frozenset()
+    # Without those of the carry, these are all products of x.
+    jaxpr, of_carry = traced.equations.jaxpr, []
+    if save == "recurrent":
+        of_carry = jaxpr.invars[: len(jax.tree.leaves(carry))]
+    sequential = equations.reached(jaxpr.eqns, of_carry)
+    pairs = zip(traced.products, jaxpr.outvars, strict=False)
+    return frozenset(name for name, v in pairs if v not in sequential)
 
 
 def _name(step):
@@ -283,10 +291,49 @@ def _forward(plan, weights, params, carry, x, context, keep):
     one_chunk = functools.partial(
         plan.form.loop, one_step, reverse=plan.reverse, unroll=plan.options.unroll
     )
-    last, (kept, aux) = loops.over_chunks(
+    last, (kept, aux) = _over_chunks(
         one_chunk, carry, (x, context), plan.forward_chunk, plan.reverse
     )
     return last, kept, aux
+
+
+def _over_chunks(function, state, inputs, size, reverse):
+    """`jax.lax.scan` of a function of chunks of `size` steps; the last may be shorter.
+
+    Args:
+      function: (state, inputs of a chunk [size, ...]) -> (state, outputs of a chunk).
+      state: the state before the first chunk.
+      inputs: pytree of [T, ...].
+      size: steps per chunk. With one chunk there is no loop around it.
+      reverse: take the chunks from the last to the first.
+
+    Returns:
+      (last state, outputs [T, ...]).
+    """
+    steps = jax.tree.leaves(inputs)[0].shape[0]
+    if steps == size:
+        return function(state, inputs)
+    left_over = steps % size
+
+    def of_chunk(state, first, length=size):
+        # Chunks are read from the whole arrays. These split into chunks, without what
+        # is left over, would be a copy.
+        def read(a):
+            return jax.lax.dynamic_slice_in_dim(a, first, length)
+
+        return function(state, jax.tree.map(read, inputs))
+
+    if left_over and reverse:
+        state, rest = of_chunk(state, steps - left_over, left_over)
+    starts = jnp.arange(0, steps - left_over, size)
+    state, stacked = jax.lax.scan(of_chunk, state, starts, reverse=reverse)
+    # Without a copy: [chunks, size, ...] -> [chunks * size, ...].
+    outputs = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
+    if not left_over:
+        return state, outputs
+    if not reverse:
+        state, rest = of_chunk(state, steps - left_over, left_over)
+    return state, jax.tree.map(lambda *a: jnp.concatenate(a), outputs, rest)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -306,7 +353,7 @@ def _lean_forward(plan, weights, params, carry, x, context):
             )
 
     def keep(before, after, computed):
-        return before, _to_be_kept(plan, computed)
+        return before, {n: computed[n] for n in computed.keys() - plan.not_kept}
 
     with platform.tracing_in(plan.context):
         last, (before, kept), aux = _forward(
@@ -324,15 +371,6 @@ def _clone(a):
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
         return jax.random.clone(a)
     return a
-
-
-def _to_be_kept(plan, computed):
-    """The products among some {name: product} that the backward pass reads."""
-    if plan.options.save == "products":
-        return computed
-    if plan.options.save == "carries":
-        return {}
-    return {n: product for n, product in computed.items() if n not in plan.of_x}
 
 
 def _outputs_after(plan, before, last):
@@ -374,11 +412,11 @@ def _lean_backward(plan, saved, gradients: ScanResult):
             for name, d in d_products.items()
         }
         used = {name: d_weights[name] for name in of_chunk}
-        return (d_carry, d_params, d_weights | loops.add(used, of_chunk)), d_x
+        return (d_carry, d_params, d_weights | _add(used, of_chunk)), d_x
 
     with platform.tracing_in(plan.context):
         # Gradients are summed over time in float32 at least.
-        (d_carry, d_params, d_weights), d_x = loops.over_chunks(
+        (d_carry, d_params, d_weights), d_x = _over_chunks(
             one_chunk,
             (gradients.carry, _wide_zeros(floating(params)), _wide_zeros(weights)),
             (x, context, before, kept, gradients.outputs, gradients.aux),
@@ -398,7 +436,7 @@ _lean_scan.defvjp(_lean_forward, _lean_backward)
 
 def _complete(plan, weights, params, x, context, before, known):
     """Compute what was not kept of a chunk, by large products over all its steps."""
-    if plan.options.save == "products":
+    if not plan.not_kept:
         return known
 
     def other_products(carry, x, context, known):
@@ -454,10 +492,10 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
         # Backpropagate the gradients of the new carry, of what is shown of it and of
         # aux through the step.
         d_params, d_before, d_x, d_products = pull((d_carry, d_output, d_aux))
-        state = d_before, loops.add(total, d_params)
+        state = d_before, _add(total, d_params)
         return state, (d_products, (d_x, inputs_of_products))
 
-    loop = loops.scan_in_place if plan.form.in_place else plan.form.loop
+    loop = in_place.scan if plan.form.in_place else plan.form.loop
     (d_carry, d_params), (d_products, (d_x, inputs_of_products)) = loop(
         one_step,
         (d_carry, d_params),
@@ -471,3 +509,8 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
 def _wide_zeros(tree):
     """Zeros like the arrays of a tree, in float32 at least, for sums over time."""
     return jax.tree.map(lambda a: jnp.zeros_like(a, wide_dtype(a.dtype)), tree)
+
+
+def _add(total, new):
+    """Add two trees of gradients in the dtype of the first."""
+    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, new)

@@ -121,12 +121,15 @@ class ScanOptions:
             positive_integer("ScanOptions", "chunk", self.chunk)
 
 
+DEFAULT = ScanOptions()
+
+
 class Plan(NamedTuple):
     """The static part of a scan: its functions, and how it runs.
 
     Attributes:
       step, output, reverse: as given to `scan`.
-      of_x: names of the products that do not depend on the carry.
+      not_kept: names of the products that the backward pass computes again.
       options: as given to `scan`.
       context: what the scan is traced for, as its backward pass is too.
       form: the form of the platform.
@@ -136,7 +139,7 @@ class Plan(NamedTuple):
     step: Callable
     output: Callable
     reverse: bool
-    of_x: frozenset[str]
+    not_kept: frozenset[str]
     options: ScanOptions
     context: platform.Context
     form: Form
@@ -148,7 +151,7 @@ def plan_for(
     step: Callable,
     output: Callable,
     reverse: bool,
-    of_x: frozenset[str],
+    not_kept: frozenset[str],
     x: Any,
     steps: int,
     weights: Weights,
@@ -159,7 +162,7 @@ def plan_for(
 
     Args:
       step, output, reverse: as given to `scan`.
-      of_x: as the attribute of `Plan`.
+      not_kept: as the attribute of `Plan`.
       x: pytree of [T, ...], the inputs, for their shapes.
       steps: T.
       weights: {name: weight}, for their shapes.
@@ -196,7 +199,7 @@ def plan_for(
         step=step,
         output=output,
         reverse=reverse,
-        of_x=of_x,
+        not_kept=not_kept,
         options=options,
         context=platform.context(name),
         form=form,

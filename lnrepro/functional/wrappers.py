@@ -351,7 +351,7 @@ class Stack(Cell):
         # After the loop, `below` is the residual output of the top cell.
         if self.skip == "residual":
             carries.append(below)
-        return tuple(carries), statistics or None
+        return tuple(carries), statistics
 
     def _input_of_next(self, x, below, output):
         # The cell above reads [x, output], [..., D + H].

@@ -62,8 +62,11 @@ class Prepared(NamedTuple):
 def split(params: dict) -> Prepared:
     """Split prepared parameters by their names, of which those of weights are w_..."""
     # A scan keeps what `dot` reads apart from what a step reads otherwise.
-    weights = {name: a for name, a in params.items() if name.startswith("w_")}
-    return Prepared(weights, {n: a for n, a in params.items() if n not in weights})
+    weights, rest = {}, {}
+    for name, a in params.items():
+        part = weights if name.startswith("w_") else rest
+        part[name] = a
+    return Prepared(weights, rest)
 
 
 class Cell:
@@ -132,7 +135,7 @@ class Cell:
           context: optional inputs.
 
         Returns:
-          (carry, statistics): statistics is None, or {site: (mean, var)} of batch norm.
+          (carry, statistics): {site: (mean, var)} of batch norm; {} or None without it.
         """
         raise NotImplementedError
 

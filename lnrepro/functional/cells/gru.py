@@ -87,7 +87,7 @@ class GRUCell(GatedCell):
 
     def by_product(self, params):
         """Return parameters whose w_h is split where both parts have norms."""
-        return self._split(params) if "u" in self.site_table else params
+        return self._split(params) if "u" in self.site_norms else params
 
     def prepared(self, params):
         """Return prepared parameters; w_h is split where the reset comes before."""

@@ -64,6 +64,8 @@ class Norm:
         to each other.
       is_product: whether the site is a sum of products v W, such as W_h h, of which
         `prepare` got all weights.
+      products: names of the weights that `prepare` gets, and of the bias inside of the
+        norm.
       names: names of the parameters at the site, [size] each: "gain", which starts as
         gain_init says, "bias", which starts at zero, and at a single product "length",
         which starts at `length`. The cell itself adds the bias.
@@ -91,6 +93,7 @@ class Norm:
     epsilon: Any = None
     groups: Groups = (1,)
     is_product: bool = True
+    products: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
     of_product: ClassVar[tuple[str, ...] | None] = None
@@ -112,6 +115,7 @@ class Norm:
             epsilon=epsilon if self.epsilon is None else self.epsilon,
             groups=site.groups,
             is_product=site.is_prepared and not site.is_state,
+            products=site.products,
             names=names,
         )
 
@@ -289,57 +293,56 @@ class NormedCell(Cell):
             return ""
         if type(norm) is Norm:
             return None
-        sites = self.sites_for(norm)
-        places = [site for site in sites.values() if norm.names_at(site) is not None]
+        sites, places = self.sites_for(norm), []
+        for site in sites.values():
+            if norm.names_at(site) is not None:
+                places.append(site)
         if not places or (self.of_sums and norm.splits_sums):
             return f" has no place at the sites {', '.join(sites)}"
         prepares = type(norm).prepare is not Norm.prepare
-        if norm.is_plain and not (prepares and any(site.products for site in places)):
+        if norm.is_plain and not (prepares and places[0].products):
             return " does nothing at its sites"
         for site in places:
-            names = set(norm.names_at(site) or ())
-            if unknown := names - {"gain", "bias", "length"}:
-                return f" has parameters {unknown}; they are 'gain', 'bias', 'length'"
-            weights = [name for name in site.products if name.startswith("w_")]
-            if "length" in names and len(weights) != 1:
+            weights = "".join(site.products).count("w_")
+            if "length" in (norm.names_at(site) or ()) and weights != 1:
                 return " has a length where there is more than one product, or none"
             if prepares and norm.of_state is None and not site.is_prepared:
                 return " prepares weights, which this cell does not give to it"
         return None
 
     @functools.cached_property
-    def site_table(self) -> dict[str, Site]:
-        """The table of the sites."""
-        return self.sites_for(norm_of(self.norm))
-
-    @functools.cached_property
     def site_norms(self) -> dict[str, Norm]:
         """The norm at each site of the table."""
-        norm, rows = norm_of(self.norm), self.site_table.items()
-        return {site: norm.at(row, self.epsilon) for site, row in rows}
+        norm, placed = norm_of(self.norm), {}
+        for name, site in self.sites_for(norm).items():
+            placed[name] = norm.at(site, self.epsilon)
+        return placed
 
     def by_product(self, params: dict) -> dict:
-        """Return parameters whose weights are those that the table names."""
+        """Return parameters whose weights are those that the sites name."""
         return params
 
     def prepared(self, params: dict) -> dict:
         """Return parameters whose weights are prepared as the norms ask for."""
         params = dict(self.by_product(params))
-        for site, row in self.site_table.items():
+        for site, norm in self.site_norms.items():
             own = site_params(params, site)
-            for name in row.products:
+            for name in norm.products:
                 if name in params:
                     # A bias inside of a norm is added in float32 at least.
                     value = params[name]
                     value = at_least_f32(value) if value.ndim == 1 else value
-                    params[name] = self.site_norms[site].prepare(own, value)
+                    params[name] = norm.prepare(own, value)
         return params
 
     @property
     def sites(self):
         """The sites of batch norm and their sizes, {} without batch norm."""
-        norms = self.site_norms.items()
-        return {site: norm.size for site, norm in norms if norm.has_statistics}
+        sites = {}
+        for site, norm in self.site_norms.items():
+            if norm.has_statistics:
+                sites[site] = norm.size
+        return sites
 
 
 def norm_of(norm: Any) -> Any:
@@ -355,13 +358,13 @@ class Normaliser:
       site_norms: {site: norm}.
       params: the parameters of the cell.
       context: the context of the step.
-      collected: {site: statistics of the batch} so far.
+      statistics: {site: those of the batch} so far.
     """
 
     site_norms: dict[str, Norm]
     params: dict
     context: StepContext
-    collected: dict[str, Any] = dataclasses.field(default_factory=dict)
+    statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise a [..., N], the values at a site, in float32 at least as a is."""
@@ -378,13 +381,8 @@ class Normaliser:
                 "has_statistics = True has"
             )
         if found is not None:
-            self.collected[site] = found
+            self.statistics[site] = found
         return add_row(y, params, "bias")
-
-    @property
-    def statistics(self) -> dict[str, Any] | None:
-        """The statistics {site: those of the batch}, None where there are none."""
-        return self.collected or None
 
 
 def site_params(params: dict, site: str) -> dict:
@@ -397,8 +395,11 @@ def site_params(params: dict, site: str) -> dict:
     >>> site_params({"gain_x": 1, "gain_h": 2, "bias": 3}, "h")
     {'gain': 2}
     """
-    names = ("gain", "bias", "length")
-    return {n: params[f"{n}_{site}"] for n in names if f"{n}_{site}" in params}
+    found = {}
+    for name in ("gain", "bias", "length"):
+        if f"{name}_{site}" in params:
+            found[name] = params[f"{name}_{site}"]
+    return found
 
 
 def site_specs(

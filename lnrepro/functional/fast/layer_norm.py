@@ -29,6 +29,7 @@ The program that XLA makes for an H100 has 11, 7 and 7 kernels at 1, 4 and 64 ro
 LSTM, where the plain norm has 13, 5 and 7, and 11, 12 and 12 of a GRU for 8, 8 and 12.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -78,22 +79,23 @@ def layer_norm_of_groups(
     if context.platform == "cpu" and not is_centred:
         # On a CPU, a derivative rule for both at once was not measured to be faster.
         a, is_centred = _units_of(a, groups).centred(a), True
-    options = epsilon, groups, is_centred, context
+    options = {"epsilon": epsilon, "groups": groups, "is_centred": is_centred}
+    options["context"] = context
     gain = gain.astype(a.dtype)
     if isinstance(epsilon, jax.Array):
         # Its gradient is that of the plain form. A number is a part of the rule.
-        return _plain(a, gain, *options)
+        return _plain(a, gain, **options)
     if not isinstance(a, jax.core.Tracer):
-        return _normalised(a, gain, *options)
+        return _normalised(a, gain, **options)
     # Derivatives and `vmap` of a program that runs at once leave constants as they are.
     if isinstance(jnp.zeros(1), jax.core.Tracer):
         # All of it is traced, for `jax.jit`, a loop or an export. As one function it
         # saves a step on an H100 three kernels. It is a new function each time:
         # programs that read jaxprs, such as jax2onnx, do not take one jaxpr that occurs
         # twice.
-        return jax.jit(lambda a, gain: _normalised(a, gain, *options))(a, gain)
+        return jax.jit(functools.partial(_normalised, **options))(a, gain)
     # Without `jax.jit` a new function would be compiled at every step.
-    return _compiled_once(a, gain, *options)
+    return _compiled_once(a, gain, **options)
 
 
 def _plain(a, gain, epsilon, groups, is_centred, context):
@@ -106,7 +108,8 @@ def _plain(a, gain, epsilon, groups, is_centred, context):
 
 
 _normalised = jax.custom_jvp(_plain, nondiff_argnums=(2, 3, 4, 5))
-_compiled_once = jax.jit(_normalised, static_argnums=(2, 3, 4, 5))
+_options = ("epsilon", "groups", "is_centred", "context")
+_compiled_once = jax.jit(_normalised, static_argnames=_options)
 
 
 @_normalised.defjvp
@@ -168,8 +171,10 @@ class _Units(NamedTuple):
 
     def means(self, a):
         """The mean of each group, [..., 1]."""
-        parts = zip(self.parts(a), self.sizes, strict=True)
-        return [jnp.sum(part, -1, keepdims=True) / size for part, size in parts]
+        means = []
+        for part, size in zip(self.parts(a), self.sizes, strict=True):
+            means.append(jnp.sum(part, -1, keepdims=True) / size)
+        return means
 
     def spread(self, values):
         """One array from a value for each group."""

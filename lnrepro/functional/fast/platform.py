@@ -10,6 +10,7 @@ JAX may trace a derivative outside of the context managers around the call, such
 
 import contextlib
 import contextvars
+import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ SETTINGS = (
     "threefry_partitionable",
 )
 
+_settings = operator.attrgetter(*[f"jax_{name}" for name in SETTINGS])
 _current = contextvars.ContextVar("current", default="")
 
 
@@ -83,11 +85,7 @@ def context(platform: str | None = None) -> Context:
     Args:
       platform: the platform; None takes that of the caller.
     """
-    return Context(platform or current(), tuple(map(_setting, SETTINGS)))
-
-
-def _setting(name):
-    return getattr(jax.config, f"jax_{name}")
+    return Context(platform or current(), _settings(jax.config))
 
 
 @contextlib.contextmanager
@@ -98,8 +96,9 @@ def tracing_in(context: Context) -> Iterator[None]:
       context: what `context` has returned elsewhere.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(tracing_for(context.platform))
-        for name, value in zip(SETTINGS, context.settings, strict=True):
-            if _setting(name) != value:
+        stack.enter_context(setting(_current, context.platform))
+        pairs = zip(context.settings, _settings(jax.config), strict=True)
+        for name, (value, here) in zip(SETTINGS, pairs, strict=True):
+            if value != here:
                 stack.enter_context(getattr(jax, name)(value))
         yield

@@ -1,8 +1,8 @@
-"""Loops over steps: in chunks, and that of the backward pass on CPUs.
+"""The loop of the backward pass on CPUs, which writes over what it has read.
 
 XLA's CPU backend writes the gradients of products over the products themselves only
 while the products of the next step are read after this step has written. In any other
-order it copies whole stacks at every step. `scan_in_place` keeps to that order.
+order it copies whole stacks at every step. `scan` keeps to that order.
 """
 
 from collections.abc import Callable
@@ -16,48 +16,7 @@ from lnrepro.functional.fast.equations import inline
 from lnrepro.functional.fast.parts import take_products_apart
 
 
-def over_chunks(
-    function: Callable, state: Any, inputs: Any, size: int, reverse: bool
-) -> tuple[Any, Any]:
-    """`jax.lax.scan` of a function of chunks of `size` steps; the last may be shorter.
-
-    Args:
-      function: (state, inputs of a chunk [size, ...]) -> (state, outputs of a chunk).
-      state: the state before the first chunk.
-      inputs: pytree of [T, ...].
-      size: steps per chunk. With one chunk there is no loop around it.
-      reverse: take the chunks from the last to the first.
-
-    Returns:
-      (last state, outputs [T, ...]).
-    """
-    steps = jax.tree.leaves(inputs)[0].shape[0]
-    if steps == size:
-        return function(state, inputs)
-    left_over = steps % size
-
-    def of_chunk(state, first, length=size):
-        # Chunks are read from the whole arrays. These split into chunks, without what
-        # is left over, would be a copy.
-        def read(a):
-            return jax.lax.dynamic_slice_in_dim(a, first, length)
-
-        return function(state, jax.tree.map(read, inputs))
-
-    if left_over and reverse:
-        state, rest = of_chunk(state, steps - left_over, left_over)
-    starts = jnp.arange(0, steps - left_over, size)
-    state, stacked = jax.lax.scan(of_chunk, state, starts, reverse=reverse)
-    # Without a copy: [chunks, size, ...] -> [chunks * size, ...].
-    outputs = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
-    if not left_over:
-        return state, outputs
-    if not reverse:
-        state, rest = of_chunk(state, steps - left_over, left_over)
-    return state, jax.tree.map(lambda *a: jnp.concatenate(a), outputs, rest)
-
-
-def scan_in_place(
+def scan(
     body: Callable, carry: Any, xs: Any, *, reverse: bool = False, unroll: int = 1
 ) -> tuple[Any, Any]:
     """Scan, and write the first outputs of every step over its first inputs.
@@ -165,8 +124,3 @@ def _is_by_transpose(equation, constants):
     by_transpose = (((d.ndim - 1,), (1,)), ((), ()))
     is_dense = equation.params["dimension_numbers"] == by_transpose and weight.ndim == 2
     return is_dense and not any(d.sharding.spec + weight.sharding.spec)
-
-
-def add(total: Any, new: Any) -> Any:
-    """Add two trees of gradients in the dtype of the first."""
-    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, new)
