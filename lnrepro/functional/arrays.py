@@ -55,6 +55,16 @@ def with_floating(tree: Any, arrays: Any) -> Any:
     return jax.tree.map(lambda a, new: a if new is None else new, tree, arrays)
 
 
+def clone_keys(tree: Any) -> Any:
+    """Return a pytree whose keys are copies, which may be read once more."""
+
+    def clone(a):
+        is_key = jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
+        return jax.random.clone(a) if is_key else a
+
+    return jax.tree.map(clone, tree)
+
+
 def row(vector: jax.Array, a: jax.Array) -> jax.Array:
     """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
     return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)

@@ -63,7 +63,7 @@ import jax.core
 import jax.numpy as jnp
 
 from lnrepro.functional import products
-from lnrepro.functional.arrays import floating, wide_dtype, with_floating
+from lnrepro.functional.arrays import clone_keys, floating, wide_dtype, with_floating
 from lnrepro.functional.fast import equations, in_place, kernels, platform, tuning
 from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.products import NamedProducts, Weights
@@ -362,15 +362,8 @@ def _lean_forward(plan, weights, params, carry, x, context):
         # The outputs are derived from the carries, which are kept anyway. A second
         # stack would cost as much memory again.
         outputs = _outputs_after(plan, before, last)
-    saved = (weights, params, x, jax.tree.map(_clone, context), before, kept)
+    saved = (weights, params, x, clone_keys(context), before, kept)
     return ScanResult(last, outputs, aux), saved
-
-
-def _clone(a):
-    """A copy of a key, which the replay may read again; other arrays as they are."""
-    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-        return jax.random.clone(a)
-    return a
 
 
 def _outputs_after(plan, before, last):

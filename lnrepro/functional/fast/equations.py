@@ -7,6 +7,7 @@ from jax.extend import core
 
 # Primitives that evaluate an inner jaxpr. Derivatives are taken before equations are
 # read, so that their rules are not needed.
+JIT = frozenset({"jit"})
 CALLS = frozenset({"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"})
 
 
@@ -45,7 +46,9 @@ def function_of(equations: list, inputs: list, outputs: list) -> Callable:
     return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, []))
 
 
-def inline(jaxpr: Any, names: dict, equations: list, constants: dict) -> list:
+def inline(
+    jaxpr: Any, names: dict, equations: list, constants: dict, calls: frozenset = JIT
+) -> list:
     """Append the equations of a jaxpr to a list; return the results.
 
     An inner `jax.jit` is replaced by its equations, so that its parts can be told
@@ -56,6 +59,7 @@ def inline(jaxpr: Any, names: dict, equations: list, constants: dict) -> list:
       names: {variable: its new name} of the arguments.
       equations: list to append to.
       constants: {variable: value} to add to.
+      calls: names of the primitives that are replaced by their equations.
     """
 
     def renamed(atoms):
@@ -63,18 +67,23 @@ def inline(jaxpr: Any, names: dict, equations: list, constants: dict) -> list:
 
     for e in jaxpr.eqns:
         inputs = renamed(e.invars)
-        if e.primitive.name == "jit":
-            inner = e.params["jaxpr"]
+        if e.primitive.name in calls:
+            inner = _inner(e)
             fixed = [core.Var(v.aval) for v in inner.jaxpr.constvars]
             constants.update(zip(fixed, inner.consts, strict=True))
             arguments = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
             of_inner = dict(zip(arguments, (*fixed, *inputs), strict=True))
-            made = inline(inner.jaxpr, of_inner, equations, constants)
+            made = inline(inner.jaxpr, of_inner, equations, constants, calls)
         else:
             made = [core.Var(v.aval) for v in e.outvars]
             equations.append(e.replace(invars=inputs, outvars=made))
         names.update(zip(e.outvars, made, strict=True))
     return renamed(jaxpr.outvars)
+
+
+def _inner(call):
+    """The closed jaxpr that a call evaluates."""
+    return call.params.get("call_jaxpr", call.params.get("jaxpr"))
 
 
 def value_of(atom: Any, values: dict) -> Any:
@@ -99,7 +108,7 @@ def evaluate(equations: Iterable, values: dict, rule: Callable) -> None:
     for e in equations:
         inputs = [value_of(a, values) for a in e.invars]
         if e.primitive.name in CALLS:
-            inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
+            inner = _inner(e)
             names = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
             of_inner = dict(zip(names, (*inner.consts, *inputs), strict=True))
             evaluate(inner.jaxpr.eqns, of_inner, rule)

@@ -24,7 +24,9 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
+from lnrepro.functional.arrays import clone_keys
 from lnrepro.functional.fast.equations import (
+    JIT,
     function_of,
     inline,
     reached,
@@ -115,21 +117,22 @@ class Parts(NamedTuple):
     late: set
 
 
-def trace(body: Callable, init: Any, xs: Any) -> Parts:
+def trace(body: Callable, init: Any, xs: Any, calls: frozenset = JIT) -> Parts:
     """Trace the body of a scan, all of which is in the loop.
 
     Args:
       body: (carry, inputs of a step) -> (carry, outputs of a step).
       init: pytree, the carry before the first step.
       xs: pytree of arrays [T, ...], where T is not 0.
+      calls: as for `inline`.
     """
-    first = jax.tree.map(lambda a: a[0], xs)
+    first = jax.tree.map(lambda a: a[0], clone_keys(xs))
     closed, shapes = jax.make_jaxpr(body, return_shape=True)(init, first)
     jaxpr, count = closed.jaxpr, len(jax.tree.leaves(init))
     constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     equations = []
     names = {v: v for v in (*constants, *jaxpr.invars)}
-    made = inline(jaxpr, names, equations, constants)
+    made = inline(jaxpr, names, equations, constants, calls)
     return Parts(
         steps=jax.tree.leaves(xs)[0].shape[0],
         trees=tuple(map(jax.tree.structure, shapes)),
@@ -151,17 +154,19 @@ def trace(body: Callable, init: Any, xs: Any) -> Parts:
     )
 
 
-def take_products_apart(body: Callable, init: Any, xs: Any, in_loop: int = 0) -> Parts:
+def take_products_apart(
+    body: Callable, init: Any, xs: Any, in_loop: int = 0, calls: frozenset = JIT
+) -> Parts:
     """Leave a body as it is, but for products with weights that no carry needs.
 
     They, and what is computed of them, are `after`, as large products. This is what the
     gradient of x takes from the loop where a step computes all else by itself.
 
     Args:
-      body, init, xs: as for `trace`.
+      body, init, xs, calls: as for `trace`.
       in_loop: number of the first outputs that the loop makes.
     """
-    parts = trace(body, init, xs)
+    parts = trace(body, init, xs, calls)
     made_by = {v: e for e in parts.loop for v in e.outvars}
     changing = reached(parts.loop, parts.carry + parts.inputs)
     inputs, outputs = set(parts.inputs), set(variables(parts.outputs))

@@ -9,26 +9,27 @@ step.
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.fast import equations
+from lnrepro.functional.fast.parts import Parts
 
 
-def evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence) -> list:
-    """Evaluate equations in forms that Mosaic compiles, inner functions in line.
+def evaluate(parts: Parts, names: Sequence, arguments: Sequence) -> list:
+    """Evaluate the loop of a scan in forms that Mosaic compiles.
 
     Args:
-      jaxpr: a jaxpr, the equations.
-      constants: values of its constants.
-      arguments: values of its arguments. Booleans may be given as integers.
+      parts: the parts of the scan.
+      names: variables that the loop reads.
+      arguments: their values. Booleans may be given as integers.
+
+    Returns:
+      Values of the new carry and of `to_after`.
     """
     # What becomes a boolean only after it is reshaped.
-    numbers = dict(
-        zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *arguments), strict=True)
-    )
+    numbers = dict(zip(names, arguments, strict=True))
     values = {}
     for v, a in numbers.items():
         is_number = v.aval.dtype == bool and a.dtype != bool
@@ -55,51 +56,40 @@ def evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence) -> list:
             return [number != 0]
         return equations.results_of(e, inputs)
 
-    equations.evaluate(jaxpr.eqns, values, results_in_mosaic)
-    return [equations.value_of(a, values) for a in jaxpr.outvars]
+    equations.evaluate(parts.loop, values, results_in_mosaic)
+    results = parts.new_carry + parts.to_after
+    return [equations.value_of(a, values) for a in results]
 
 
 _BROADCASTS = ("broadcast_in_dim", "iota")
 
 
-def hoist(closed: Any, constants: Sequence) -> tuple[Any, list]:
-    """Take out of a body what depends on its constants alone.
+def hoist(parts: Parts) -> Parts:
+    """Take out of a loop what depends on its constants alone.
 
-    Args:
-      closed: closed jaxpr of (constants, arguments) -> results.
-      constants: their values.
-
-    Returns:
-      (jaxpr of (constants, arguments) -> results, constants).
+    What the loop does not read of its inputs is no `to_loop` then.
     """
-    jaxpr = closed.jaxpr
-    arguments = jaxpr.invars[len(constants) :]
-    values = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    values |= dict(zip(jaxpr.invars, constants, strict=False))
-    inside = []
-    for e in jaxpr.eqns:
+    known, fixed = set(parts.constants), {}
+    for e in parts.loop:
         read = equations.variables(e.invars)
-        is_known = read and all(v in values for v in read) and not e.effects
-        # What a broadcast makes larger stays in the body, where it takes no memory.
-        larger = sum(_size(v) for v in e.outvars) > sum(map(_size, read))
+        is_known = read and known.issuperset(read) and not e.effects
+        # What a broadcast makes larger stays in the loop, where it takes no memory.
+        larger = sum(map(_size, e.outvars)) > sum(map(_size, read))
         stays = larger and e.primitive.name in _BROADCASTS
-        # A boolean is made in the body, from the number that lies in memory.
+        # A boolean is made in the loop, from the number that lies in memory.
         stays |= any(v.aval.dtype == bool for v in e.outvars)
         if is_known and not stays:
-            equations.evaluate([e], values, equations.results_of)
-        else:
-            inside.append(e)
-    read = equations.variables_read(inside, jaxpr.outvars)
-    names = [v for v in values if v in read]
-    effects = frozenset().union(*(e.effects for e in inside))
-    step = jaxpr.replace(
-        constvars=[],
-        invars=[*names, *arguments],
-        eqns=inside,
-        effects=effects,
-        debug_info=jaxpr.debug_info.with_unknown_names(),
+            fixed[id(e)] = e
+            known.update(e.outvars)
+    values = dict(parts.constants)
+    equations.evaluate(fixed.values(), values, equations.results_of)
+    loop = [e for e in parts.loop if id(e) not in fixed]
+    read = equations.variables_read(loop, parts.new_carry + parts.to_after)
+    return parts._replace(
+        constants=values,
+        loop=loop,
+        to_loop=[v for v in parts.to_loop if v in read],
     )
-    return step, [values[v] for v in names]
 
 
 def _product(a, b, *, dimension_numbers, **params):

@@ -41,7 +41,6 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jax.extend import core
 
 from lnrepro.functional.fast import equations, fission
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
@@ -74,52 +73,26 @@ def scan(
     shapes = [a.shape for a in jax.tree.leaves((carry, xs))]
     if not all(isinstance(size, int) for shape in shapes for size in shape):
         raise NoKernel("a size is symbolic")
-    parts = take_products_apart(body, carry, xs)
-
-    def in_kernel(known, carry, stacked):
-        loop = _Loop(fission.loop_body(parts, known), carry, stacked, reverse)
-        loop.check()
-        numbers = list(map(mosaic.without_booleans, stacked))
-        run = with_derivative(loop.kernel, loop.plain)
-        return run(loop.constants, carry, numbers)
-
-    return fission.around(parts, in_kernel, carry, xs)
+    parts = mosaic.hoist(take_products_apart(body, carry, xs, calls=equations.CALLS))
+    loop = _Loop(parts, reverse)
+    loop.check()
+    run = with_derivative(loop.kernel, loop.plain)
+    return fission.around(parts, run, carry, xs)
 
 
 class _Loop:
-    """The body of a loop as equations, and two ways to run it.
+    """The loop of a scan, and two ways to run it.
 
     Attributes:
-      steps: T.
-      count: number of arrays of the carry.
+      parts: the parts of the scan.
       reverse: whether it runs from the last step to the first.
-      constants: what the body reads besides carry and inputs.
-      step: jaxpr of (constants, carry, inputs) -> (carry, outputs).
-      is_read: for each input, whether the body reads it.
-      run: the step as a function.
+      constants: variables, those that the loop reads.
     """
 
-    def __init__(self, body, carry, xs, reverse):
-        self.steps = xs[0].shape[0]
-        self.reverse = reverse
-        self.count = len(carry)
-        inputs = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in xs]
-        closed = jax.make_jaxpr(body)(carry, inputs)
-        constants = [mosaic.without_booleans(a) for a in closed.consts]
-        flat = jax.make_jaxpr(functools.partial(mosaic.evaluate, closed.jaxpr))(
-            constants,
-            [*carry, *(jax.eval_shape(mosaic.without_booleans, a) for a in inputs)],
-        )
-        self.step, self.constants = mosaic.hoist(flat, constants)
-        read = equations.variables_read(self.step.eqns, self.step.outvars)
-        self.is_read = [v in read for v in self._split(self.step.invars)[2]]
-        self.run = core.jaxpr_as_fun(core.ClosedJaxpr(self.step, ()))
-
-    def _split(self, values):
-        """Split arguments of `step` into constants, carry and inputs."""
-        first = len(self.constants)
-        second = first + self.count
-        return values[:first], values[first:second], values[second:]
+    def __init__(self, parts, reverse):
+        self.parts, self.reverse = parts, reverse
+        read = equations.variables_read(parts.loop, parts.new_carry + parts.to_after)
+        self.constants = [v for v in parts.constants if v in read]
 
     def check(self):
         """Raise NoKernel if there can be no kernel."""
@@ -135,19 +108,19 @@ class _Loop:
 
     def _vector_memory(self):
         """Bytes of VMEM: whole arrays once, and two blocks of all that is streamed."""
-        constants, carry, inputs = self._split(self.step.invars)
-        streamed = list(itertools.compress(inputs, self.is_read))
-        streamed += self.step.outvars[len(carry) :]
-        whole = [*constants, *carry, *carry]
+        parts = self.parts
+        whole = self.constants + parts.carry + parts.carry
+        streamed = parts.to_loop + parts.to_after
         return sum(map(_bytes, whole)) + 2 * sum(map(_bytes, streamed))
 
     def _lower(self):
         """Raise NoKernel with the first line of what Pallas says against equations."""
+        parts = self.parts
         constants, carry, inputs = (
             [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in part]
-            for part in self._split(self.step.invars)
+            for part in (parts.constants, parts.carry, parts.to_loop)
         )
-        xs = [jax.ShapeDtypeStruct((self.steps, *a.shape), a.dtype) for a in inputs]
+        xs = [jax.ShapeDtypeStruct((parts.steps, *a.shape), a.dtype) for a in inputs]
         try:
             # Lowering needs neither a TPU nor its compiler.
             traced = jax.jit(self.kernel).trace(constants, carry, xs)
@@ -158,21 +131,17 @@ class _Loop:
 
     def plain(self, constants, carry, xs):
         """Run the loop by `jax.lax.scan`."""
-
-        def one_step(carry, x):
-            results = self.run(*constants, *carry, *x)
-            return results[: len(carry)], results[len(carry) :]
-
-        return jax.lax.scan(one_step, carry, xs, reverse=self.reverse)
+        return fission.in_xla(self.parts, constants, carry, xs, self.reverse)
 
     def kernel(self, constants, carry, xs):
         """Run the loop as one kernel."""
-        count = len(carry)
-        xs = list(itertools.compress(xs, self.is_read))
+        parts, count = self.parts, len(carry)
+        values = dict(zip(parts.constants, constants, strict=True))
+        constants = [values[v] for v in self.constants]
         whole = [_pack(a) for a in (*constants, *carry)]
         streamed = [jax.vmap(_pack)(a) for a in xs]
-        y_avals = [v.aval for v in self.step.outvars[count:]]
-        stacks = [_packed_type(a, self.steps) for a in y_avals]
+        names = self.constants + parts.carry + parts.to_loop
+        stacks = [_packed_type(v.aval, parts.steps) for v in parts.to_after]
 
         def one_step(*refs):
             refs = iter(refs)
@@ -187,12 +156,11 @@ class _Loop:
                 for ref, start in zip(carry_refs, start_refs, strict=True):
                     ref[...] = start[...]
 
-            blocks = iter(x_refs)
             values = [ref[...] for ref in (*constant_refs, *carry_refs)]
-            values += [next(blocks)[0] if read else None for read in self.is_read]
-            variables = zip(values, self.step.invars, strict=True)
-            arguments = [_unpack(value, v.aval) for value, v in variables]
-            results = self.run(*arguments)
+            values += [ref[0] for ref in x_refs]
+            pairs = zip(values, names, strict=True)
+            arguments = [_unpack(value, v.aval, as_number=True) for value, v in pairs]
+            results = mosaic.evaluate(parts, names, arguments)
             for ref, new in zip(carry_refs, results[:count], strict=True):
                 ref[...] = _pack(new)
             for ref, y in zip(y_refs, results[count:], strict=True):
@@ -200,7 +168,7 @@ class _Loop:
 
         def block_of_step(a):
             def index(t):
-                t = self.steps - 1 - t if self.reverse else t
+                t = parts.steps - 1 - t if self.reverse else t
                 return (t, *(0,) * (a.ndim - 1))
 
             return pl.BlockSpec((1, *a.shape[1:]), index)
@@ -214,7 +182,7 @@ class _Loop:
         # Inside shard_map, the results vary over the axes that an argument varies over.
         results = pl.pallas_call(
             one_step,
-            grid=(self.steps,),
+            grid=(parts.steps,),
             in_specs=[*map(whole_block, whole), *map(block_of_step, streamed)],
             out_specs=[
                 *map(whole_block, whole[len(constants) :]),
@@ -233,8 +201,8 @@ class _Loop:
             for a, start in zip(results[:count], carry, strict=True)
         ]
         ys = [
-            jax.vmap(functools.partial(_unpack, like=aval))(a)
-            for a, aval in zip(results[count:], y_avals, strict=True)
+            jax.vmap(functools.partial(_unpack, like=v.aval))(a)
+            for a, v in zip(results[count:], parts.to_after, strict=True)
         ]
         return last, ys
 
@@ -248,15 +216,13 @@ def _pack(a):
     return a.reshape((1,) * (2 - a.ndim) + a.shape)
 
 
-def _unpack(a, like):
-    """Undo `_pack`."""
-    if a is None:
-        return jnp.zeros(like.shape, like.dtype)
+def _unpack(a, like, as_number=False):
+    """Undo `_pack`, but for booleans that shall stay integers."""
     if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
         a = a.reshape(*like.shape, *like.dtype._impl.key_shape)
         return jax.random.wrap_key_data(a, impl=like.dtype._impl.name)
     a = a.reshape(like.shape)
-    return a != 0 if like.dtype == bool else a
+    return a != 0 if like.dtype == bool and not as_number else a
 
 
 def _packed_type(aval, *leading):
