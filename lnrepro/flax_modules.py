@@ -254,7 +254,7 @@ def run_sequence(
       module: the module.
       prepared: what `_prepare` of the module of the parameters has returned.
       return_carry, time_major, reverse, keep_order: None takes the module's attribute.
-      **arrays: other arguments of `functional.unroll`.
+      **arrays: other arguments of `functional.unroll`, such as dtype.
 
     Returns:
       y, or (carry, y) with return_carry.
@@ -273,7 +273,6 @@ def run_sequence(
         params,
         x,
         key=key,
-        dtype=module.parameter_module.dtype,
         options=module.options,
         **options,
         **arrays,

@@ -53,6 +53,7 @@ the checkpointed loop of equinox in listing its sources and limits first.
 Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G blocks.
 """
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -67,7 +68,7 @@ from lnrepro.functional.arrays import clone_keys, floating, wide_dtype, with_flo
 from lnrepro.functional.fast import equations, in_place, kernels, platform, tuning
 from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.products import NamedProducts, Weights
-from lnrepro.functional.scan_options import DEFAULT, ScanOptions, plan_for
+from lnrepro.functional.scan_options import DEFAULT, Form, ScanOptions, form_and_chunks
 
 
 class ScanResult(NamedTuple):
@@ -82,6 +83,29 @@ class ScanResult(NamedTuple):
     carry: Any
     outputs: Any
     aux: Any
+
+
+class Plan(NamedTuple):
+    """The static part of a scan: its functions, and how it runs.
+
+    Attributes:
+      step, output, reverse: as given to `scan`.
+      not_kept: names of the products that the backward pass computes again.
+      options: as given to `scan`.
+      context: what the scan is traced for, as its backward pass is too.
+      form: the form of the platform.
+      forward_chunk, backward_chunk: steps in a chunk, in either pass.
+    """
+
+    step: Callable
+    output: Callable
+    reverse: bool
+    not_kept: frozenset[str]
+    options: ScanOptions
+    context: platform.Context
+    form: Form
+    forward_chunk: int
+    backward_chunk: int
 
 
 def identity(carry: Any) -> Any:
@@ -155,16 +179,20 @@ def _scan(
     """Run a scan in a way, which is chosen where it is None."""
     # x may be empty where the context gives the number of steps.
     steps = jax.tree.leaves((x, context))[0].shape[0]
+    if not isinstance(steps, int):
+        # The steps of an exported program, whose number is open, are one chunk.
+        options = dataclasses.replace(options, chunk=None, unroll=1)
     # With no steps there is nothing to keep or to replay.
     is_empty = steps == 0
     traced, not_kept = _Trace(None, [], is_lean=False), frozenset()
     if not is_empty:
         traced = _trace(step, output, weights, params, carry, x, context)
-    name = options.platform or platform.current()
+    context_of_call = platform.context(options.platform)
     if way is None:
         way = Way(kernel=options.kernels == "on")
-        if options.kernels == "auto" and name in tuning.PLATFORMS and not is_empty:
-            h, context_of_call = jax.tree.leaves(carry)[0], platform.context(name)
+        has_kernels = context_of_call.platform in tuning.PLATFORMS
+        if options.kernels == "auto" and has_kernels and not is_empty:
+            h = jax.tree.leaves(carry)[0]
             arguments = weights, params, carry, x, context
             found = tuning.Scan(
                 run=functools.partial(_scan, step, output, reverse, options),
@@ -179,14 +207,24 @@ def _scan(
                     "reverse": reverse,
                 },
                 context=context_of_call,
-                reason=tuning.reason_against(traced.equations, arguments, context_of_call),
+                reason=tuning.reason_against(
+                    traced.equations, arguments, context_of_call
+                ),
             )
             way = tuning.choose.get()(found) or way
             if not way.kernel:
                 kernels.note(way.reason)
     if traced.is_lean:
         not_kept = _not_kept(traced, carry, options.save)
-    plan = plan_for(step, output, reverse, not_kept, x, steps, weights, options, way)
+    plan = Plan(
+        step,
+        output,
+        reverse,
+        not_kept,
+        options,
+        context_of_call,
+        *form_and_chunks(context_of_call.platform, x, steps, weights, options, way),
+    )
     if options.backward == "autodiff" or not traced.is_lean:
         return _plain_scan(plan, weights, params, carry, x, context)
     return _lean_scan(plan, weights, params, carry, x, context)
@@ -212,7 +250,7 @@ def _trace(step, output, weights, params, carry, x, context):
     records = []
 
     def one_step(carry, x, context, weights, params):
-        record = NamedProducts(weights)
+        record = NamedProducts(weights, compute=products.plain_product)
         records.append(record)
         # Keys are read here, so that the program around it reads them once.
         first_context = jax.tree.map(operator.itemgetter(0), context)

@@ -14,7 +14,7 @@ import jax
 
 from lnrepro import defaults
 from lnrepro.functional.arguments import choice, positive_integer
-from lnrepro.functional.fast import fission, kernels, platform
+from lnrepro.functional.fast import fission, kernels
 from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.products import Weights
 
@@ -124,58 +124,25 @@ class ScanOptions:
 DEFAULT = ScanOptions()
 
 
-class Plan(NamedTuple):
-    """The static part of a scan: its functions, and how it runs.
-
-    Attributes:
-      step, output, reverse: as given to `scan`.
-      not_kept: names of the products that the backward pass computes again.
-      options: as given to `scan`.
-      context: what the scan is traced for, as its backward pass is too.
-      form: the form of the platform.
-      forward_chunk, backward_chunk: steps in a chunk, in either pass.
-    """
-
-    step: Callable
-    output: Callable
-    reverse: bool
-    not_kept: frozenset[str]
-    options: ScanOptions
-    context: platform.Context
-    form: Form
-    forward_chunk: int
-    backward_chunk: int
-
-
-def plan_for(
-    step: Callable,
-    output: Callable,
-    reverse: bool,
-    not_kept: frozenset[str],
-    x: Any,
-    steps: int,
-    weights: Weights,
-    options: ScanOptions,
-    way: Way,
-) -> Plan:
+def form_and_chunks(
+    name: str, x: Any, steps: int, weights: Weights, options: ScanOptions, way: Way
+) -> tuple[Form, int, int]:
     """Return how a scan runs.
 
     Args:
-      step, output, reverse: as given to `scan`.
-      not_kept: as the attribute of `Plan`.
+      name: of the platform.
       x: pytree of [T, ...], the inputs, for their shapes.
       steps: T.
       weights: {name: weight}, for their shapes.
       options: how to run.
       way: whether its loops are kernels where they can.
+
+    Returns:
+      (the form, steps in a chunk of the forward pass, and of the backward pass).
     """
-    name = options.platform or platform.current()
     form = FORMS.get(name, FORMS["gpu"])
     if way.kernel:
         form = _with_kernel(name, form, options.kernels == "on", way.layout)
-    if not isinstance(steps, int):
-        # The steps of an exported program, whose number is open, are one chunk.
-        options = dataclasses.replace(options, chunk=None, unroll=1)
     # Chunks bound the memory of what is computed for many steps at once. Where the
     # forward pass keeps that anyway, and the backward pass computes nothing so, they
     # bound nothing.
@@ -195,17 +162,7 @@ def plan_for(
         forward = steps
     if keeps_all and form.adds_in_loop:
         backward = steps
-    return Plan(
-        step=step,
-        output=output,
-        reverse=reverse,
-        not_kept=not_kept,
-        options=options,
-        context=platform.context(name),
-        form=form,
-        forward_chunk=forward,
-        backward_chunk=backward,
-    )
+    return form, forward, backward
 
 
 def _with_kernel(name, form, required, layout):

@@ -224,14 +224,15 @@ def use_of_first_carry(
 
 
 def statistics_of_steps(
-    cell: Cell, statistics: dict | None, step_index: jax.Array
+    cell: Cell, statistics: dict | None, direction: Direction, steps: int
 ) -> dict | None:
     """Return population statistics as those of each step.
 
     Args:
       cell: the cell.
       statistics: {site: (mean, var)}, each [T_max, n]. None returns None.
-      step_index: [T], the numbers of the steps.
+      direction: that of the run.
+      steps: T.
 
     Returns:
       {site: (mean, var)}, each [T, n]. Steps beyond T_max have those of the last one.
@@ -244,9 +245,11 @@ def statistics_of_steps(
     if not cell.sites:
         raise ValueError("unroll: statistics are for cells with norm='batch'")
 
+    numbers = direction.of_steps(jnp.arange(steps))
+
     # Steps beyond T_max use the last row, as Cooijmans et al. (2016) do.
     def of_steps(table):
-        return table[jnp.minimum(step_index, table.shape[0] - 1)]
+        return table[jnp.minimum(numbers, table.shape[0] - 1)]
 
     return jax.tree.map(of_steps, statistics)
 

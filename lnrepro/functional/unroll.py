@@ -4,6 +4,7 @@ Shape letters: B batch (any number of axes), T time, D input features, H hidden 
 """
 
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from lnrepro.functional.arrays import gather_from, tree_at_least_f32, unify_manu
 from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
 from lnrepro.functional.fast import kernels, tuning
 from lnrepro.functional.fast import platform as traced_for
-from lnrepro.functional.scan import identity, scan
+from lnrepro.functional.scan import scan
 from lnrepro.functional.scan_options import ScanOptions
 
 
@@ -150,6 +151,7 @@ def unroll(
     direction = sequences.direction_of(cell, seq_lengths, reverse, keep_order)
     x, resets, mask = direction.inputs((x, resets, mask))
     x = sequences.without_padding(x, mask)
+    given_statistics = sequences.statistics_of_steps(cell, statistics, direction, steps)
 
     # Noise and the first carry. T may be 0.
     first = x[0] if steps else x.sum(0)
@@ -160,14 +162,12 @@ def unroll(
         if noise is None:
             noise = cell.sample(noise_key, first)
     own_carry = tree_at_least_f32(cell.initial_carry(params, first))
-    carry, returned = own_carry, identity
+    carry, returned = own_carry, None
     if initial_carry is not None:
         carry, returned = _first_carry(
             "unroll", own_carry, initial_carry, mask, resets, direction.from_end
         )
 
-    numbers = direction.of_steps(jnp.arange(steps))
-    given_statistics = sequences.statistics_of_steps(cell, statistics, numbers)
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
     x, weights, inputs, carry, given_statistics = unify_manual_axes(
         params, (x, weights, inputs, carry, given_statistics)
@@ -185,16 +185,17 @@ def unroll(
         options=options,
     )
 
+    last = result.carry if returned is None else returned(result.carry)
     # The outputs, in the order and the layout that were asked for.
     outputs = direction.outputs(sequences.without_padding(result.outputs, mask))
     if not time_major:
         outputs = jnp.moveaxis(outputs, 0, batch_axes)
     # Batch norm's own statistics, for running averages; row t is that of the t-th step.
     used = None
-    if cell.sites and statistics is None:
+    if result.aux and statistics is None:
         used = BatchStatistics(result.aux, sequences.steps_with_a_row(mask, steps))
         used = direction.of_steps(used)
-    return Unrolled(returned(result.carry), outputs, used)
+    return Unrolled(last, outputs, used)
 
 
 def step(
@@ -260,7 +261,7 @@ def step(
     context = StepContext(mask=mask, key=key, statistics=statistics)
     dot = products.named_dot(weights)
     carry, _ = _guarded_step(cell, dot, inputs, carry, x, (context, reset))
-    carry = returned(carry)
+    carry = carry if returned is None else returned(carry)
     return carry, sequences.without_padding(_output(cell, x.dtype, carry), mask)
 
 
@@ -276,22 +277,25 @@ def _start(function, cell, params, x, dtype):
     # besides the weights, such as gains, is in float32 at least, and so are the sums of
     # its gradients.
     weights, step_params = cell.prepare(params)
-    arguments.features(function, cell, weights, x)
     if dtype is None:
-        dtype = jnp.result_type(x.dtype, *(w.dtype for w in weights.values()))
-    x, weights = jax.tree.map(lambda a: a.astype(dtype), (x, weights))
-    return x, weights, tree_at_least_f32(jax.tree.map(gather_from, step_params))
+        dtypes = map(operator.attrgetter("dtype"), (x, *weights.values()))
+        dtype = jnp.result_type(*dtypes)
+    cast = functools.partial(jax.lax.convert_element_type, new_dtype=dtype)
+    x, weights = cast(x), jax.tree.map(cast, weights)
+    step_params = tree_at_least_f32(jax.tree.map(gather_from, step_params))
+    arguments.features(function, cell, weights, x)
+    return x, weights, step_params
 
 
 def _first_carry(function, own_carry, given, mask, resets, from_end=False):
-    """The carry before the first step, and a function of the one after the last.
+    """The carry before the first step, and a function of the last one, or None.
 
     Where all steps of a row are padding, the carry that was given is returned, and the
     steps do not read it.
     """
     given = arguments.carry_like(function, own_carry, given)
     if mask is None:
-        return given, identity
+        return given, None
     reads, returns = sequences.use_of_first_carry(mask, resets, from_end)
     carry = sequences.where(reads, given, own_carry)
     return carry, functools.partial(sequences.where, returns, given)

@@ -128,10 +128,11 @@ class CellParameters(nn.Module):
         """Return cell, parameters, inputs in `dtype`, and a key for noise or None."""
         cell, key = self.functional_cell, None
         refuse_batch_norm(type(self).__name__, cell)
+        is_noisy = cell.is_noisy
         # A scalar has no features, and no cell accepts it.
         params = self._parameters(cell, (0, *jnp.shape(inputs))[-1])
         x, params = cast(self.dtype, inputs, params)
-        if cell.is_noisy and not nn.merge_param(
+        if is_noisy and not nn.merge_param(
             "deterministic", self.deterministic, deterministic
         ):
             key = self.make_rng("dropout")

@@ -95,9 +95,11 @@ class SequenceModule(nn.Module):
         del init_key
         if misplaced:
             raise no_cell(type(self).__name__)
+        owner = self.parameter_module
         return run_sequence(
             self,
-            self.parameter_module._prepare(inputs, deterministic),
+            owner._prepare(inputs, deterministic),
+            dtype=owner.dtype,
             return_carry=return_carry,
             time_major=time_major,
             reverse=reverse,

@@ -95,9 +95,11 @@ class SequenceModule(nnx.Module):
         """
         if misplaced:
             raise no_cell(type(self).__name__)
+        owner = self.parameter_module
         return run_sequence(
             self,
-            self.parameter_module._prepare(inputs, deterministic, rngs),
+            owner._prepare(inputs, deterministic, rngs),
+            dtype=owner.dtype,
             return_carry=return_carry,
             time_major=time_major,
             reverse=reverse,

@@ -616,17 +616,16 @@ def test_long_sequences_are_few_chunks(steps, rows, chunk, short, hopper):
     """Shorter ones, where less is kept for the backward pass."""
     x = jax.ShapeDtypeStruct((steps, rows, 64), jnp.float32)
     weights = {"w_x": jax.ShapeDtypeStruct((64, 512), jnp.float32)}
-    of_x = frozenset()
 
-    def plan(**options):
+    def backward_chunk(**options):
         options = ScanOptions(kernels="auto", platform="gpu", **options)
-        return scan_options.plan_for(
-            None, None, False, of_x, x, steps, weights, options, Way(kernel=True)
-        )
+        way = Way(kernel=True)
+        found = scan_options.form_and_chunks("gpu", x, steps, weights, options, way)
+        return found[2]
 
-    assert plan().backward_chunk == chunk
-    assert plan(chunk=5).backward_chunk == 5
-    assert plan(save="recurrent").backward_chunk == short
+    assert backward_chunk() == chunk
+    assert backward_chunk(chunk=5) == 5
+    assert backward_chunk(save="recurrent") == short
 
 
 def test_ptx_is_kept_for_other_processes(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from lnrepro.functional.arrays import row, zeros_for
 from lnrepro.functional.cells.base import (
     Initializer,
     ParamSpec,
-    Prepared,
     check_params,
     draw,
     split,
@@ -118,15 +117,15 @@ class GatedCell(NormedCell):
         # Any number of input features is right here; `unroll` compares it with x.
         features_in = params["w_x"].shape[0] if "w_x" in params else 1
         check_params(type(self).__name__, params, self._specs(features_in))
-        weights, rest = split(self.prepared(params))
+        prepared = self.prepared(params)
         # The step does not read these. Leaving them out spares the backward pass sums
         # over time that would be zero.
         for name in self.carry_names:
-            rest.pop(name, None)
+            prepared.pop(name, None)
         for site, norm in self.site_norms.items():
             if norm.is_plain:
-                rest.pop(f"length_{site}", None)
-        return Prepared(weights, rest)
+                prepared.pop(f"length_{site}", None)
+        return split(prepared)
 
     def output(self, carry):
         """Return h, the carry itself."""

@@ -135,7 +135,10 @@ class LSTMCell(GatedCell):
         # Eq. 20: both products, each under its norm, and the bias.
         x_gates = normalise("x", add_row(dot("w_x", x), params, "inner_bias"))
         h_gates = normalise("h", dot("w_h", h))
-        a = add_row(normalise("joint", x_gates + h_gates), params, "bias")
+        a = x_gates + h_gates
+        if self.norm_site == "joint":
+            a = normalise("joint", a)
+        a = add_row(a, params, "bias")
         if self.gradient_clip is not None:
             a = jnp.asarray(clip_gradient(a, self.gradient_clip))
 
