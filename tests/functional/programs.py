@@ -114,15 +114,6 @@ def relative_error(found, exact):
     return np.linalg.norm(found - exact) / np.linalg.norm(exact)
 
 
-def shifted(tree, by=0.1):
-    """A tree whose numbers are all away from their starting values."""
-    rng = np.random.default_rng(1)
-    return jax.tree.map(
-        lambda a: (np.asarray(a) + by * rng.standard_normal(a.shape)).astype(a.dtype),
-        tree,
-    )
-
-
 def is_zero(tree):
     """Whether all arrays of a tree are zeros."""
     return not any(np.any(leaf) for leaf in jax.tree.leaves(tree))

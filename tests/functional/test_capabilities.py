@@ -23,9 +23,7 @@ from lnrepro.functional import (
     ScanOptions,
     SimpleCell,
     unroll,
-    zoneout,
 )
-from tests.convert.cases import CASES
 from tests.functional import programs
 from tests.functional.programs import (
     drawn,
@@ -39,9 +37,6 @@ from tests.functional.programs import (
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "capabilities.md"
 B, T, D, H = 4, 5, 3, 8
 X = np.random.default_rng(0).standard_normal((B, T, D))
-MASK = np.array(
-    [[1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 1, 1, 0, 1], [1, 1, 0, 1, 0]], bool
-)
 JOINT = {"norm_site": "joint", "cell_norm": "carry"}
 CELLS = {
     **{f"LSTM, {norm}": LSTMCell(H, norm) for norm in norms_of(LSTMCell)},
@@ -96,47 +91,11 @@ def gradient(cell):
 # The checks, in the order of the page
 
 
-def masks_with_holes(cell):
-    """Padding anywhere may hold NaN: outputs are zero there, the carry passes on."""
-    x = np.where(MASK[..., None], X, np.nan)
-    result = run(cell, x, mask=MASK)
-    close(result, run(cell, mask=MASK))
-    assert not result.outputs[~MASK].any()
-    _, d_x = gradient(cell)(params_of(cell), x, mask=MASK)
-    close(np.asarray(d_x)[~MASK], 0)
-
-
-def length_0(cell):
-    """A sequence of length 0 returns the first carry."""
-    lengths = np.array([5, 0, 2, 0])
-    result = run(cell, seq_lengths=lengths)
-    first = first_carry(cell)
-    close(*jax.tree.map(lambda a: a[lengths == 0], (result.carry, first)))
-    assert not result.outputs[lengths == 0].any()
-
-
-def resets(cell):
-    """After a reset, everything is as in a sequence that begins there."""
-    at_3 = np.broadcast_to(np.arange(T) == 3, (B, T))
-    result, rest = run(cell, resets=at_3), run(cell, X[:, 3:])
-    close(result.outputs[:, 3:], rest.outputs)
-    close(result.carry, rest.carry)
-
-
-def reverse(cell):
-    """From the end to the start."""
-    backwards = run(cell, reverse=True, keep_order=True)
-    flipped = run(cell, X[:, ::-1])
-    close(backwards.outputs, flipped.outputs[:, ::-1])
-    close(backwards.carry, flipped.carry)
-
-
 def any_batch_axes(cell):
     """Two batch axes, and none, in values and gradients."""
     params, two = params_of(cell), X.reshape(2, 2, T, D)
-    masked = gradient(cell)(params, X, mask=MASK)
-    d_params, d_x = gradient(cell)(params, two, mask=MASK.reshape(2, 2, T))
-    close((d_params, d_x.reshape(X.shape)), masked)
+    d_params, d_x = gradient(cell)(params, two)
+    close((d_params, d_x.reshape(X.shape)), gradient(cell)(params, X))
     d_params, d_x = gradient(cell)(params, X[0])
     close((d_params, d_x[None]), gradient(cell)(params, X[:1]))
 
@@ -182,24 +141,6 @@ def jvp(cell):
         jax.jit(lambda a, t: jax.jvp(lean, a, t)).lower(arguments, tangents)
 
 
-def second_derivatives(cell):
-    """The gradient of the length of the gradient, against differences of it."""
-    arguments = params_of(cell), X
-    direction = jax.tree.map(np.cos, arguments)
-
-    def moved(by):
-        return jax.tree.map(lambda a, d: a + by * d, arguments, direction)
-
-    def length(gradient):
-        return sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradient))
-
-    def length_at(by):
-        return length(jax.grad(functools.partial(loss, cell), (0, 1))(*moved(by)))
-
-    above, below = (length(gradient(cell)(*moved(by))) for by in (1e-5, -1e-5))
-    close(jax.jit(jax.grad(length_at))(0.0), (above - below) / 2e-5, 1e-5)
-
-
 def explicit_mesh(cell):
     """The batch sharded over a mesh with Explicit axes, and a carry that is not."""
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Explicit,))
@@ -239,41 +180,25 @@ def jax_export(cell):
     close(exported.call(params, X), gradient(cell)(params, X))
 
 
-def with_zoneout(cell):
-    """Zoneout takes the expectation of old and new units at test time."""
-    half = zoneout(cell, 0.5, 0.5)
-    params, x = params_of(cell), X[:, 0]
-    carry = jax.tree.map(lambda a: a + 0.5, first_carry(cell))
-    new, _ = programs.one_step(cell, params, carry, x)
-    mean, _ = programs.one_step(half, params, carry, x)
-    close(mean, jax.tree.map(lambda a, b: 0.5 * (a + b), carry, new))
-
-
 COLUMNS = (
-    masks_with_holes,
-    length_0,
-    resets,
-    reverse,
     any_batch_axes,
     streaming,
     bfloat16,
     jvp,
-    second_derivatives,
     explicit_mesh,
     shard_map,
     jax_export,
-    with_zoneout,
 )
+# Checks of other files: test_cells.py, test_transforms.py and test_wrappers.py.
+OTHERS = ["masks with holes", "length 0", "resets", "reverse"]
+OTHERS += ["second derivatives", "zoneout"]
 
-
-# By default each check runs with one cell, but for second derivatives, which
-# test_transforms.py has. What treats statistics of the batch apart runs with batch
-# norm, too. All cells have all checks in the nightly job.
-OF_BATCH_NORM = (masks_with_holes, reverse, streaming, bfloat16, shard_map)
+# By default each check runs with one cell. What treats statistics of the batch apart
+# runs with batch norm, too. All cells have all checks in the nightly job.
 QUICK = {
-    "LSTM, layer": (*OF_BATCH_NORM[:3], any_batch_axes),
-    "GRU, batch": OF_BATCH_NORM,
-    "DreamerGRU, layer": (length_0, resets, jvp, jax_export, with_zoneout),
+    "LSTM, layer": (bfloat16, any_batch_axes),
+    "GRU, batch": (streaming, bfloat16, shard_map),
+    "DreamerGRU, layer": (jvp, jax_export),
     "Simple, layer": (explicit_mesh,),
 }
 
@@ -298,37 +223,17 @@ def test_capability(row, column):
 # The page
 
 
-def libraries_of(cell):
-    """The libraries whose weights tests/convert turns into this cell's."""
-    fields = ("norm", "norm_site", "reset")
-
-    def kind(cell):
-        return type(cell), [getattr(cell, name, None) for name in fields]
-
-    # A library without an entry in the table has a layout in place of a name.
-    named = [case for case in CASES.values() if isinstance(case.library, str)]
-    same = {
-        case.library.split("_")[0] for case in named if kind(case.cell) == kind(cell)
-    }
-    return ", ".join(sorted(same))
-
-
 def table():
-    """The checks, the exceptions and the sources of weights in Markdown."""
-    names = [column.__name__.removeprefix("with_") for column in COLUMNS]
-    checks = ", ".join(name.replace("_", " ") for name in names) + "."
+    """The checks and the exceptions in Markdown."""
+    names = [column.__name__.replace("_", " ") for column in COLUMNS]
+    checks = ", ".join(OTHERS + names) + "."
     # Statistics over the batch are those of the rows of one device.
     with_batch_norm = "; ".join(row for row, cell in CELLS.items() if cell.sites)
     rows = ["| exception | cells |", "|---|---|"]
     rows.append(
         f"| shard map: statistics of the rows of one device | {with_batch_norm} |"
     )
-    sources = ["| cell, norm | weights can come from |", "|---|---|"]
-    for row, cell in CELLS.items():
-        libraries = libraries_of(cell)
-        if libraries:
-            sources.append(f"| {row} | {libraries} |")
-    return "\n\n".join((checks, "\n".join(rows), "\n".join(sources)))
+    return "\n\n".join((checks, "\n".join(rows)))
 
 
 def test_the_page_shows_the_table():
