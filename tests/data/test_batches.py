@@ -109,16 +109,13 @@ def test_batches_of_a_source_are_those_of_its_columns():
     same(evaluation(source, 50, pad=WIDE), evaluation(TEXTS, 50, pad=WIDE))
 
 
-@pytest.mark.parametrize(
-    ("size", "count", "rows"),
-    [
+def test_some_rows_of_all_evenly_spaced():
+    for size, count, rows in (
         (101, 6, [0, 20, 40, 60, 80, 100]),
         (3, 5, [0, 1, 2]),
         (4, None, [0, 1, 2, 3]),
-    ],
-)
-def test_some_rows_of_all_evenly_spaced(size, count, rows):
-    assert batches.evenly_spaced(size, count).tolist() == rows
+    ):
+        assert batches.evenly_spaced(size, count).tolist() == rows
 
 
 def stack_different_lengths():

@@ -85,7 +85,9 @@ def test_another_file_in_place_of_the_right_one_is_named(tmp_path, read):
         read(tmp_path)
 
 
-def test_bytes_that_are_not_utf8_are_windows_1252_and_named_once():
+def test_bytes_that_are_not_utf8_are_windows_1252_and_named_once(monkeypatch):
+    # A block is a line or two.
+    monkeypatch.setattr(files, "BLOCK", 7)
     content = TEXT.encode() + b"don\x92\x92t\n" + "é\n".encode() + b"caf\xe9"
     with pytest.warns(UserWarning, match="Windows-1252") as found:
         text = files.decode(content, "f")
@@ -164,19 +166,11 @@ def test_text_is_decoded(tmp_path, encoding, block, monkeypatch):
     monkeypatch.setattr(files, "BLOCK", block)
     (tmp_path / "f").write_bytes(gzip.compress(TEXT.encode(encoding)))
     assert text_of(tmp_path / "f") == TEXT
+    if (block, encoding) == (7, "utf-8"):
+        lines = enumerate(TEXT.splitlines(keepends=True), 1)
+        assert list(files.text_blocks(tmp_path / "f")) == list(lines)
     if encoding != "cp1252":
         apart = unicodedata.normalize("NFD", TEXT)
         assert files.decode(apart.encode(encoding), "f") == TEXT
     big_endian = b"\xfe\xff" + TEXT.encode("utf-16-be")
     assert files.decode(big_endian, "f") == TEXT
-
-
-def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "BLOCK", 50)
-    whole = "\n".join(f"line {i}" for i in range(1, 101))
-    (tmp_path / "f").write_text(whole)
-    blocks = list(files.text_blocks(tmp_path / "f"))
-    assert len(blocks) > 10
-    for number, text in blocks:
-        assert text.split("\n")[0] == f"line {number}"
-    assert "".join(text for _, text in blocks) == whole

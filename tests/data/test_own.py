@@ -63,7 +63,6 @@ def test_the_script_lists_and_prepares(tmp_path, capsys, monkeypatch):
     run("numbers", f"--raw={raw}", "--as=mine")
     assert run("mine", "--list").startswith("mine  mine/")
     assert "mine/1.0.0" in run("mine", "--verify")
-    assert run() == run("--list")
 
 
 def test_the_script_names_the_commands_that_train(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Small sets of every format: from official files to batches, and what is refused."""
+"""Small sets of every format: from official files to columns, and what is refused."""
 
 import json
 import pickle
@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data.batches import eval_batches
-from lnrepro.data.ragged import Ragged
 from tests.data import idx
 from tests.data.reading import read, refused, write
 from tests.data.test_binarized_mnist import TEXT as IMAGES
 from tests.data.test_captions import ROWS, as_text, image, lines_of, npy, unit_rows
-from tests.data.test_cnn import Malicious, text
-from tests.data.test_iam_ondb import form, xml
+from tests.data.test_cnn import text
+from tests.data.test_iam_ondb import xml
 from tests.data.test_sentences import ROW, table
 from tests.hardening.formats import FORM, FORMATS, SETS, archived
 
@@ -47,7 +45,7 @@ def prepare(root, dataset, changes):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dataset", SETS)
-def test_from_files_to_batches(dataset, tmp_path):
+def test_a_set_holds_what_its_reader_returns(dataset, tmp_path):
     opened = prepare(tmp_path, dataset, {})
     opened.verify()
     assert opened.fingerprint == f"own/1.0.0/{CHECKSUMS[dataset]}"
@@ -59,14 +57,10 @@ def test_from_files_to_batches(dataset, tmp_path):
     assert opened.facts == content.facts
     for split, wanted in content.splits.items():
         columns = opened.columns(split)
-        assert opened.splits[split] == len(columns[next(iter(wanted))])
-        pad = {n: c.lengths.max() for n, c in columns.items() if isinstance(c, Ragged)}
-        for batch in eval_batches(columns, 2, pad=pad, process=(0, 1)):
-            for name, column in wanted.items():
-                for row, i in zip(batch[name], batch["index"], strict=True):
-                    if name in pad:
-                        row = row[: len(column[i])]
-                    np.testing.assert_array_equal(row, column[i])
+        for name, column in wanted.items():
+            assert len(column) == opened.splits[split]
+            for found, value in zip(columns[name], column, strict=True):
+                np.testing.assert_array_equal(found, value)
 
 
 def karpathy(content):
@@ -124,7 +118,7 @@ def pickles(**lists):
 
 TRAIN, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 GOOD = SETS["mnist"]
-XML, TWO_LINES = f"lineStrokes/{FORM}-02.xml", "lineStrokes/b01/b01-000/b01-000-0{}.xml"
+XML = f"lineStrokes/{FORM}-02.xml"
 XML_2 = xml([[(1, 2), (3, 4)]])
 TRAIN_NPY, VAL_NPY = "images/10crop/train.npy", "images/10crop/val.npy"
 INFINITE = unit_rows(4)
@@ -161,12 +155,10 @@ WRONG = [
     ("iam_ondb", {XML: xml([[(1, 2), (3, "nan")]])}, "point 2: .3.0, nan. are not two"),
     ("iam_ondb", {f"ascii/{FORM}.txt": "OCR:\n\nabc"}, "no line says 'CSR:'"),
     ("iam_ondb", {XML: None}, r"3 lines of text, and .* of the lines \[1, 3\]"),
-    ("iam_ondb", {TWO_LINES.format(2): None, TWO_LINES.format(3): XML_2}, r"\[1, 3\]"),
     ("iam_ondb", {XML.replace("02", "4"): XML_2}, r"3 lines .* the lines .* 4\]"),
     ("iam_ondb", {f"ascii/{FORM}.txt": None}, "a01-000u.txt: is missing"),
     ("iam_ondb", {"trainset.txt": "z99"}, "trainset.txt: 0 forms .* are called 'z99'"),
     ("iam_ondb", {"trainset.txt": None}, "trainset.txt: there is no such file"),
-    ("iam_ondb", form("copy/a01-000u", ["x"]), "2 forms with strokes are called 'a01"),
     ("cnn", {ASKED: b""}, "question, line 1: the address is missing"),
     ("cnn", {ASKED: text((1, "  "))}, "line 3: the passage is missing"),
     (
@@ -210,11 +202,6 @@ WRONG = [
     ("cnn_top4", pickles(valid4_ans=[[4]]), "list 0: not the number of an entity"),
     ("cnn_top4", pickles(valid4_ans=[[3, 3]]), "list 0: not the number of an entity"),
     ("cnn_top4", pickles(train4_ans={"a": 1}), "list 0: not a list of numbers"),
-    (
-        "cnn_top4",
-        pickles(train4_pass=Malicious("x")),
-        "train4_pass.pkl: not a plain pick",
-    ),
     ("coco_captions", {"train.txt": as_text(range(21))}, UNLIKE.replace("20", "21")),
     (
         "coco_captions",
@@ -233,7 +220,6 @@ WRONG = [
         {VAL_NPY: npy(np.ones((3, 9), "f4"))},
         r"different shapes.*\(9,\)",
     ),
-    ("coco_captions", karpathy(b"{"), JSON),
     ("coco_captions", karpathy(json.dumps({"images": [image("dev", 1, "a")]})), JSON),
     (
         "coco_captions",
@@ -244,11 +230,6 @@ WRONG = [
         "coco_captions",
         karpathy(b'{"images": [{"sentences": [{"tokens": ["\\ud800"]}]}]}'),
         JSON,
-    ),
-    (
-        "sick",
-        {"SICK_trial.txt": table("2\tA man\t3.0\tNEUTRAL")},
-        "line 2: not five col",
     ),
     ("sick", {"SICK_trial.txt": table(ROW.replace("4.5", "high"))}, "line 2: .*'high'"),
     (

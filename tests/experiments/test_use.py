@@ -54,7 +54,8 @@ def test_classes_are_those_of_the_evaluation(name, tmp_path):
     for images, message in (
         (image[:, 1:], "an array of numbers [N, "),
         (image / 16.0, "lie between 0 and 1; this network reads 0 to 16"),
-        (image * np.nan, "not finite"),
+        # It is finite, but not as float32.
+        (image * 1e300, "images, row 0: some numbers are not finite"),
     ):
         with refused(message):
             run.classify(images)
@@ -98,17 +99,10 @@ def test_embeddings_are_those_of_the_evaluation(tmp_path, caplog):
     assert "2 of 3 words are not in the vocabulary" in caplog.text
     with pytest.warns(UserWarning, match="1 of 2 captions are longer than 29 words"):
         run.embed_captions([texts[0], "circle " * 40])
-    with refused("a list of str, not one str", error=TypeError):
-        run.embed_captions(texts[0])
     with refused("captions[1] = ' ' has no word"):
         run.embed_captions([texts[0], " "])
     with refused("features: an array of numbers [N, 648]"):
         run.embed_images(np.zeros((2, 7)))
-    # It is finite, but not as float32.
-    images = images.astype(float)
-    images[3] = 1e300
-    with refused("images, row 3: ", "not finite"):
-        run.rank(captions, images)
     diverge(run)
     with refused("embedded captions, row 0: ", "train again"):
         run.embed_captions(texts[:2])
@@ -139,8 +133,6 @@ def test_text_is_written(tmp_path, caplog):
     ):
         with refused(message):
             run.write(text, **options)
-    with refused("give a str", error=TypeError):
-        run.write(["a"])
     diverge(run)
     with refused("points of 'ab c', row 0: ", "train again"):
         run.write("ab c", 1, steps=30)

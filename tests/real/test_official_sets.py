@@ -2,10 +2,8 @@
 
 import tarfile
 
-import numpy as np
 import pytest
 
-from experiments.skip_thoughts.triples import EqualLengths, Triples
 from lnrepro import data
 
 SENTENCES = "sentence_classification"
@@ -45,8 +43,3 @@ def test_novels(real_data, tmp_path):
     opened = data.open_set("gutenberg", tmp_path)
     assert opened.fingerprint == "gutenberg/1.0.0/0033bf0039ba4752"
     assert (opened.facts["books"], opened.facts["lines"]) == (19, 214_263)
-    books = Triples(opened, 20_000)
-    plan = EqualLengths(books.by_length, 64, 0, (5, 10, 15, 20, 25, 30))
-    rows = np.concatenate([plan.rows(k) for k in range(plan.steps_per_epoch)])
-    assert len(np.unique(rows)) == len(rows) == 64 * plan.steps_per_epoch
-    assert len(books) - len(rows) < 64 * 29
