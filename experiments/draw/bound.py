@@ -1,9 +1,7 @@
-"""Terms of DRAW's bound, and the noise of its estimates.
+"""Terms of DRAW's bound.
 
 Shape letters: B batch, G glimpses, Z latents, S pixels per side.
 """
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,26 +41,3 @@ def terms(
     result = draw.infer(params, x, noise)
     reconstruction = cross_entropy(result.carry.canvas, x)
     return {"reconstruction": reconstruction, "kl": result.aux.kl.sum(0)}
-
-
-def noise_of(
-    key: jax.Array, index: jax.Array, sizes: Any, dtype: jax.typing.DTypeLike
-) -> jax.Array:
-    """Draw the noise of some examples; it does not depend on the batch they are in.
-
-    Args:
-      key: random key.
-      index: [B], numbers of the examples.
-      sizes: config.model.
-      dtype: as `dtype_of` the parameters.
-
-    Returns:
-      [G, B, Z]
-    """
-
-    def draw_one(i):
-        example_key = jax.random.fold_in(key, i)
-        return jax.random.normal(example_key, (sizes.glimpses, sizes.latents), dtype)
-
-    # [B, G, Z] -> [G, B, Z].
-    return jnp.moveaxis(jax.vmap(draw_one)(index), 0, 1)

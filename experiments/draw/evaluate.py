@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from .bound import cross_entropy, noise_of, terms
+from .bound import cross_entropy, terms
 from .data import pixels
-from .model import Draw, dtype_of
+from .model import Draw
 
 
 def bounds(
@@ -26,7 +26,7 @@ def bounds(
       bound = reconstruction + kl.
     """
     x, params = pixels(batch), vars["params"]
-    noise = noise_of(key, batch["index"], draw.sizes, dtype_of(params))
+    noise = draw.noise(params, key, batch["index"])
     of_bound = terms(draw, params, x, noise)
     return {"bound": of_bound["reconstruction"] + of_bound["kl"], **of_bound}
 
@@ -55,7 +55,7 @@ def nll(
     x, params = pixels(batch), vars["params"]
 
     def log_weight(key):
-        noise = noise_of(key, batch["index"], draw.sizes, dtype_of(params))
+        noise = draw.noise(params, key, batch["index"])
         result = draw.infer(params, x, noise)
         return result.aux.log_ratio.sum(0) - cross_entropy(result.carry.canvas, x)
 

@@ -264,6 +264,26 @@ class Draw:
         record = GlimpseRecord(kl, log_ratio, read, write)
         return Carry(encoder, decoder, canvas), record
 
+    def noise(self, params: Params, key: jax.Array, index: jax.Array) -> jax.Array:
+        """Draw the noise of some examples; it does not depend on their batch.
+
+        Args:
+          params: as `init` returns them; their dtype is that of the noise.
+          key: random key.
+          index: [B], numbers of the examples.
+
+        Returns:
+          [G, B, Z]
+        """
+        shape = (self.sizes.glimpses, self.sizes.latents)
+
+        def draw_one(i):
+            example_key = jax.random.fold_in(key, i)
+            return jax.random.normal(example_key, shape, dtype_of(params))
+
+        # [B, G, Z] -> [G, B, Z].
+        return jnp.moveaxis(jax.vmap(draw_one)(index), 0, 1)
+
     def infer(
         self, params: Params, x: jax.Array, noise: jax.Array, output=_nothing
     ) -> ScanResult:

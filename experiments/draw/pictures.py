@@ -19,7 +19,6 @@ from experiments.rendering import pixels_of
 from lnrepro.data.batches import evenly_spaced
 
 from .attention import geometry
-from .bound import noise_of
 from .model import Draw, dtype_of
 
 # Number of test images that are shown.
@@ -118,7 +117,7 @@ def draw_glimpses(
 ) -> np.ndarray:
     """Draw `glimpses`, see `draw_all`."""
     x = images.astype(np.float32)
-    noise = noise_of(key, jnp.arange(len(x)), draw.sizes, dtype_of(params))
+    noise = draw.noise(params, key, jnp.arange(len(x)))
     infer = jax.jit(draw.infer, static_argnums=3)
     result = infer(params, x, noise, operator.attrgetter("canvas"))
     result = jax.device_get(result)

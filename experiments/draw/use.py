@@ -13,8 +13,7 @@ from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
 from lnrepro.fields import check_seed
 
-from .bound import noise_of
-from .model import Draw, dtype_of
+from .model import Draw
 
 # Images that are drawn together. Every glimpse of them is in memory.
 BATCH = 100
@@ -52,8 +51,7 @@ class Model(LoadedRun):
 
         @jax.jit
         def images(params, key, index):
-            z = noise_of(key, index, draw.sizes, dtype_of(params))
-            canvases, _ = draw.generate(params, z)
+            canvases, _ = draw.generate(params, draw.noise(params, key, index))
             return jax.nn.sigmoid(canvases[-1])
 
         return images

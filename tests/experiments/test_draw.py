@@ -7,7 +7,6 @@ import pytest
 from jax.test_util import check_grads
 
 from experiments.draw import attention, evaluate, model, pictures
-from experiments.draw.bound import noise_of
 from tests import oracle
 from tests.experiments.small import config_of, random_params
 
@@ -108,7 +107,7 @@ def test_a_window_that_misses_the_image_stays_finite():
 def test_bound_is_the_brute_force_in_float64(x64, norm):
     config, draw, params, x = setting(norm)
     key, index = jax.random.key(0), jnp.arange(2)
-    noise = np.asarray(noise_of(key, index, draw.sizes, float))
+    noise = np.asarray(draw.noise(params, key, index))
 
     @jax.jit
     def terms(params):
@@ -133,7 +132,7 @@ def test_importance_weighting_is_the_mean_of_the_weights(x64):
     key, index, weights = jax.random.key(1), jnp.arange(2), []
     batch = {"image": x, "index": index}
     for one in jax.random.split(key, 3):
-        noise = np.asarray(noise_of(one, index, draw.sizes, float))
+        noise = np.asarray(draw.noise(params, one, index))
         images = zip(x, noise.swapaxes(0, 1), strict=True)
         terms = [oracle_bound(config, params, *image) for image in images]
         weights.append([np.exp(ratio - entropy) for entropy, _, ratio in terms])
@@ -141,10 +140,11 @@ def test_importance_weighting_is_the_mean_of_the_weights(x64):
     np.testing.assert_allclose(found["nll_iw3"], -np.log(np.mean(weights, 0)))
 
 
-def test_noise_of_an_example_does_not_depend_on_its_batch():
-    sizes, key = config_of("draw", **SIZES).model, jax.random.key(0)
-    together = noise_of(key, jnp.array([4, 7, 9]), sizes, jnp.float32)
-    alone = noise_of(key, jnp.array([7]), sizes, jnp.float32)
+def test_noise_of_an_example_does_not_depend_on_its_batch(x64):
+    _, draw, params, _ = setting()
+    key = jax.random.key(0)
+    together = draw.noise(params, key, jnp.array([4, 7, 9]))
+    alone = draw.noise(params, key, jnp.array([7]))
     np.testing.assert_array_equal(together[:, 1:2], alone)
 
 
