@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data.ragged import Ragged
-from lnrepro.data.text import SPECIALS
-
-EOS, UNKNOWN = SPECIALS.index("<eos>"), SPECIALS.index("<unk>")
+from lnrepro.data.text import END, UNKNOWN
 
 
 class Captions:
@@ -78,5 +76,5 @@ class Captions:
         # A smaller vocabulary drops the last ids: the words of the validation images,
         # then the rarest ones.
         tokens[tokens >= self._vocabulary] = UNKNOWN
-        tokens[~is_word] = EOS
+        tokens[~is_word] = END
         return tokens.astype(np.int32), lengths.astype(np.int32)

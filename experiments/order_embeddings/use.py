@@ -13,13 +13,13 @@ import numpy as np
 
 from lnrepro.data.batches import eval_batches
 from lnrepro.data.ragged import Ragged
-from lnrepro.data.text import Vocabulary, plain_text
+from lnrepro.data.text import UNKNOWN, Vocabulary, plain_text
 from lnrepro.engine import inputs
 from lnrepro.engine.evaluation import rows_of_examples
 from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
 
-from .captions import UNKNOWN, Captions
+from .captions import Captions
 from .data import caption_batches
 from .model import Encoders
 from .ranking import ERRORS

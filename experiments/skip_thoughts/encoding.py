@@ -11,13 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.data.text import Vocabulary, plain_text
+from lnrepro.data.text import END, SPECIALS, UNKNOWN, Vocabulary, plain_text
 from lnrepro.errors import UserError
 
 from .model import SkipThoughts
 from .word2vec import Word2Vec
 
-UNKNOWN = "<unk>"
 # Books are written with one or the other of these.
 QUOTATION_MARKS = ("``", "''", '"')
 # Contractions are split as in the Penn treebank: "don't" into "do n't", "it's" into
@@ -125,7 +124,7 @@ class WordVectors:
             return self.table[self._ids[token]]
         if self.word2vec is None or "_" in token or token not in self.word2vec:
             self.unknown += 1
-            return self.table[self._ids[UNKNOWN]]
+            return self.table[UNKNOWN]
         (mapped,) = self._regression.predict(self.word2vec[token][None])
         return mapped.astype(self.table.dtype)
 
@@ -163,7 +162,7 @@ class Encoder:
         Returns:
           [N, H] float32, rows of length 1 in the order of the sentences.
         """
-        end = [self.words.vocabulary.specials[0]] if end_token else []
+        end = [SPECIALS[END]] if end_token else []
         tokens = [tokens_of(sentence, self.lowercase) + end for sentence in sentences]
         self.words_read += sum(len(found) - len(end) for found in tokens)
         lengths = np.array([_padded_length(len(found)) for found in tokens], int)

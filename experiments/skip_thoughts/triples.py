@@ -22,15 +22,13 @@ from lnrepro.data.ragged import forget_pages
 from lnrepro.data.readers.book_files import LONGEST
 from lnrepro.data.set_folder import SetFolder
 from lnrepro.data.shuffle import permutation
-from lnrepro.data.text import Vocabulary
+from lnrepro.data.text import END, UNKNOWN, Vocabulary
 from lnrepro.errors import UserError
 
 from .permuted import permuted
 
 # Steps of the longest sentence, including its end token.
 STEPS = LONGEST + 1
-END = 0
-UNKNOWN = 1
 # Pages of the mapped files are released after this many examples. Their scattered rows
 # hold about 250 MiB by then, since Linux maps 16 pages around each that is read, and a
 # release takes 40 ms (a map of 400 MiB in the cache of the system, on a Xeon).

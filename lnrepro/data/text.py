@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-# The end of a text, and any word outside the vocabulary.
+# The end of a text, and any word outside the vocabulary; their places are their ids.
 SPECIALS = ("<eos>", "<unk>")
+END, UNKNOWN = range(len(SPECIALS))
 # Typographic characters, and what tokenised text has in their place. The quotation
 # marks are those of the Penn treebank.
 PLAIN = str.maketrans(
@@ -63,15 +64,12 @@ class Vocabulary:
     Attributes:
       words: the words, without the special tokens.
       ids: the id of each token.
-      specials: the special tokens. "<unk>" stands for all words outside the vocabulary.
     """
-
-    specials = SPECIALS
 
     def __init__(self, words: Sequence[str]):
         """Number the words, in their order. None occurs twice."""
         self.words = tuple(words)
-        self._tokens = self.specials + self.words
+        self._tokens = SPECIALS + self.words
         self.ids = {token: i for i, token in enumerate(self._tokens)}
 
     def __len__(self) -> int:
@@ -82,8 +80,7 @@ class Vocabulary:
 
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
         """Return the ids of tokens, [T] int32."""
-        unknown = self.ids["<unk>"]
-        return np.array([self.ids.get(token, unknown) for token in tokens], np.int32)
+        return np.array([self.ids.get(token, UNKNOWN) for token in tokens], np.int32)
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids.
