@@ -22,13 +22,13 @@ from ml_collections import ConfigDict
 
 from lnrepro.functional import LSTMCell, ScanOptions, norms, unroll
 
+from .data import TEXTS
 from .population import filled, fresh
-from .softmax import answered, masked_softmax
+from .softmax import answered
 
 # "layer" and "batch" normalise inside the LSTMs only. Those with "_everywhere" also
 # normalise each of `MAPS`.
 EVERYWHERE = "_everywhere"
-ENCODERS = ("passage", "question")
 # The affine maps of attention and read-out.
 MAPS = (
     "attend_passage",
@@ -90,7 +90,7 @@ class Reader:
         H, V = self.sizes.units, self.vocabulary
         keys = iter(jax.random.split(key, 16))
         params = {}
-        for name in ENCODERS:
+        for name in TEXTS:
             lstm = self.cell.init(next(keys), H)
             params[name] = {"lstm": lstm, "h0": jnp.zeros(H, jnp.float32)}
         params["embedding"] = uniform(next(keys), (V, H))
@@ -116,7 +116,7 @@ class Reader:
           As described in population.py.
         """
         made = {}
-        for name in ENCODERS:
+        for name in TEXTS:
             made[name] = fresh(self.cell.sites, self.sizes.statistics_steps)
         for name in MAPS if self.everywhere else ():
             made[name] = fresh(self.sizes.units)
@@ -202,7 +202,8 @@ class Reader:
             hidden = affine("attend_passage", all_states, mask) + query
             hidden = hidden + similarity[..., None]
             scores = jnp.tanh(hidden) @ params["attention"]
-            attention = masked_softmax(scores, mask)
+            # Exactly 0 behind the end of a text, also of one without any word.
+            attention = jax.nn.softmax(scores, axis=0, where=mask)
             # The passage [B, H] as the attention sees it.
             r = jnp.sum(attention[..., None] * d, 0)
             mean = d.sum(0) / jnp.maximum(lengths, 1)[:, None].astype(d.dtype)

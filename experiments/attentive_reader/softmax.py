@@ -1,6 +1,6 @@
-"""The two softmaxes of the reader: over the passage, and over the answers.
+"""The softmax over the answers.
 
-Shape letters: B batch, T words of the passage, H units, V vocabulary.
+Shape letters: B batch, H units, V vocabulary.
 """
 
 import functools
@@ -10,27 +10,6 @@ import jax.numpy as jnp
 
 # Is added to the answer's probability, as in the authors' code.
 FLOOR = 1e-8
-
-
-def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Softmax over time of the scores where the mask is True.
-
-    Args:
-      scores: [T, B].
-      mask: [T, B].
-
-    Returns:
-      [T, B], exactly 0 where the mask is False, also in a column without any True.
-    """
-    # Subtracting the largest score does not change the softmax and keeps exp from
-    # overflow. No gradient has to flow through it.
-    largest = jnp.max(jnp.where(mask, scores, -jnp.inf), 0)
-    largest = jax.lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0))
-    # The inner `where` keeps exp and its gradient finite on padding.
-    powers = jnp.exp(jnp.where(mask, scores - largest, 0))
-    powers = jnp.where(mask, powers, 0)
-    # The maximum avoids 0 / 0 in a column without any word.
-    return powers / jnp.maximum(powers.sum(0), jnp.finfo(powers.dtype).tiny)
 
 
 def answered(
