@@ -59,11 +59,10 @@ def metrics(
 
 
 # Numbers of `baselines`.
-BASELINES = {
-    "frequency_error": Metric("fraction"),
-    "frequency_error_not_asked": Metric("fraction"),
-    "answer_missing": Metric("fraction"),
-}
+BASELINES = dict.fromkeys(
+    ("frequency_error", "frequency_error_not_asked", "answer_missing"),
+    Metric("fraction"),
+)
 
 
 def baselines(columns: Columns, rows: np.ndarray, entities: int) -> dict[str, float]:

@@ -64,8 +64,7 @@ def folds(labels: np.ndarray, outer: int, seed: int) -> Folds:
       DataError: there are too few rows, or a fold has training rows of one label only.
     """
     count = len(labels)
-    order = np.arange(count)
-    np.random.RandomState(seed).shuffle(order)
+    order = np.random.RandomState(seed).permutation(count)
     problems = _folds_of(np.arange(count), outer)
     for rows, _ in problems[:outer]:
         problems += _folds_of(rows, outer)

@@ -62,8 +62,8 @@ def fit_and_test(parts: Mapping[str, Pairs], options: ConfigDict) -> dict[str, f
     Returns:
       {"pearson", "spearman", "mse"} on the test pairs.
     """
-    order = np.arange(len(parts["train"][2]))
-    np.random.RandomState(options.seed).shuffle(order)
+    rng = np.random.RandomState(options.seed)
+    order = rng.permutation(len(parts["train"][2]))
     u, v, scores = (array[order] for array in parts["train"])
     x = _batches(features(u, v), options.sick_batch)
     # Rows of padding have a target of zeros, which has no loss.

@@ -223,8 +223,8 @@ def test_pictures_of_a_network(embedded):
     config, network, params = embedded
     lines = open_lines(config, "valid")
     shown = pictures.draw_all(network, params, lines, config)
-    assert set(shown.images) == {"samples", "alignment"} == set(shown.captions)
-    assert set(shown.files) == {"samples.svg"}
+    assert set(shown.images) == {"samples", "alignment"}
+    assert set(shown.files) == {"samples.svg", "samples.txt", "alignment.txt"}
     for image in (*shown.images.values(), pictures.page([[]])):
         assert (image.dtype, image.shape[-1]) == (np.uint8, 3)
 
