@@ -156,7 +156,7 @@ def test_pictures_show_what_was_read_and_written():
     _, draw, params, x = setting()
     params = jax.tree.map(jnp.float32, params)
     shown = pictures.draw_all(draw, params, x, jax.random.key(0))
-    assert shown.keys() == pictures.CAPTIONS.keys()
+    assert {f"{name}.txt" for name in shown} == pictures.TEXTS.keys()
     assert all(v.dtype == np.uint8 and v.shape[-1] == 3 for v in shown.values())
     assert len(shown["samples_over_glimpses"]) == 4 + pictures.HELD_FRAMES
 
