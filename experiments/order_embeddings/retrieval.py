@@ -27,8 +27,8 @@ def error_matrix(
     GB for 25,000 captions, 5,000 images and K = 1,024.
 
     Args:
-      errors: ([C, K], [N, K]) -> [C, N]; small is good. It is compiled here; pass a
-        compiled function where this is called often.
+      errors: ([C, K], [N, K]) -> [C, N]; small is good. It is compiled once for all
+        calls.
       captions: [C, K].
       images: [N, K].
       rows: number of captions at a time.
@@ -159,12 +159,11 @@ def mean_over_folds(
       fold: number of images in a fold. The folds are taken in order.
     """
     images, captions, image_of = embeddings
-    run = jax.jit(errors)
     of_folds = []
     for start in range(0, len(images), fold):
         # The captions of an image stay in its fold.
         rows = slice(*np.searchsorted(image_of, (start, start + fold)))
-        matrix = error_matrix(run, captions[rows], images[start : start + fold])
+        matrix = error_matrix(errors, captions[rows], images[start : start + fold])
         of_folds.append(scores(matrix, image_of[rows] - start))
     means = {
         name: float(np.mean([found[name] for found in of_folds]))

@@ -8,7 +8,6 @@ import functools
 import string
 from collections.abc import Iterable
 
-import jax
 import numpy as np
 
 from lnrepro.data.batches import eval_batches
@@ -98,7 +97,8 @@ class Model(LoadedRun):
         shape = (self.config.model.units,)
         captions = inputs.rows(captions, shape, "captions")
         images = inputs.rows(images, shape, "images")
-        errors = error_matrix(self._errors, captions, images)
+        measure = ERRORS[self.config.model.similarity]
+        errors = error_matrix(measure, captions, images)
         return inputs.finite(errors, "errors of captions", inputs.BROKEN)
 
     def rank(self, captions: np.ndarray, images: np.ndarray) -> np.ndarray:
@@ -132,7 +132,3 @@ class Model(LoadedRun):
         """The compiled encoders of captions and of images."""
         encoders = Encoders(self.config)
         return rows_of_examples(encoders.captions), rows_of_examples(encoders.images)
-
-    @functools.cached_property
-    def _errors(self):
-        return jax.jit(ERRORS[self.config.model.similarity])
