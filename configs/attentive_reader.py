@@ -28,6 +28,7 @@ artifacts/attention.png shows which words it looked at.
 
 from experiments.attentive_reader.fields import FIELDS
 from lnrepro.config import (
+    SMOKE_STEPS,
     Expected,
     figure_sweeps,
     grid,
@@ -105,9 +106,6 @@ SMALL = {
 }
 SMOKE = {
     "model": {"units": 8, "statistics_steps": 40},
-    "steps": 4,
-    "log_every": 2,
-    "save_every": 2,
     "evals": {"valid": "2"},
     "evaluation_questions": 20,
 }
@@ -124,7 +122,7 @@ VARIANTS = {
     "paper": (PAPER,),
     "gutenberg": (PAPER, GUTENBERG),
     "small": (PAPER, STORIES, SMALL),
-    "smoke": (PAPER, STORIES, SMOKE),
+    "smoke": (PAPER, STORIES, SMOKE_STEPS, SMOKE),
 }
 NORMS = ("none", "layer", "batch", "batch_everywhere")
 SWEEPS = {

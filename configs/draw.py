@@ -19,7 +19,7 @@ Adam from 5e-3 down to 0. Nothing else can be compared with its bounds.
 """
 
 from experiments.draw.fields import FIELDS
-from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 PAPER = {
     "batch_size": 128,
@@ -76,9 +76,6 @@ SMOKE = {
     "data": {"name": "binarized_digits", "train_examples": 1297},
     "model": {"glimpses": 3, "units": 8, "latents": 4},
     "epochs": 150.0,
-    "steps": 4,
-    "log_every": 2,
-    "save_every": 2,
     "eval_batch_size": 128,
     "evals": {"valid": "2", "test": "2"},
     "importance_samples": 2,
@@ -97,7 +94,7 @@ VARIANTS = {
     "": (PAPER, SMALLER, EMBEDDED),
     "paper": (PAPER,),
     "small": (PAPER, SMALLER, SMALL),
-    "smoke": (PAPER, SMALLER, SMOKE),
+    "smoke": (PAPER, SMALLER, SMOKE_STEPS, SMOKE),
 }
 NORMS = ("none", "weight", "layer_cell")
 SWEEPS = {

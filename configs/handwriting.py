@@ -17,7 +17,7 @@ network. Nothing else can be compared with its likelihoods.
 """
 
 from experiments.handwriting.fields import FIELDS
-from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 PAPER = {
     "batch_size": 8,
@@ -66,9 +66,6 @@ SMALL = {
 }
 SMOKE = {
     "model": {"units": 8, "gaussians": 3, "window_gaussians": 2, "steps": 30},
-    "steps": 4,
-    "log_every": 2,
-    "save_every": 2,
     "evals": {"valid": "2"},
     "eval_examples": 10,
     "samples": {"steps": 20},
@@ -85,7 +82,7 @@ VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),
     "small": (PAPER, SMALL),
-    "smoke": (PAPER, EMBEDDED, SMOKE),
+    "smoke": (PAPER, EMBEDDED, SMOKE_STEPS, SMOKE),
 }
 NORMS = ("none", "layer")
 SWEEPS = {

@@ -21,7 +21,7 @@ captions. Its results are not comparable with the paper's.
 """
 
 from experiments.order_embeddings.fields import FIELDS
-from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 PAPER = {
     "batch_size": 128,
@@ -65,9 +65,6 @@ SMALL = {
 }
 SMOKE = {
     "model": {"words": 6, "units": 8},
-    "steps": 4,
-    "log_every": 2,
-    "save_every": 2,
     "evals": {"valid": "2"},
     "evaluation": {"fold": 50},
 }
@@ -84,7 +81,7 @@ VARIANTS = {
     "paper": (PAPER,),
     "proxy": (PAPER, PROXY),
     "small": (PAPER, PROXY, SMALL),
-    "smoke": (PAPER, EMBEDDED, SMOKE),
+    "smoke": (PAPER, EMBEDDED, SMOKE_STEPS, SMOKE),
 }
 NORMS = ("none", "layer")
 SWEEPS = {

@@ -10,7 +10,7 @@ al., 2015), Adam, and gradients clipped to a norm of 1: all of it is our choice.
 """
 
 from experiments.sequential_mnist.fields import FIELDS
-from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 SMALL = {
     "batch_size": 128,
@@ -49,9 +49,6 @@ DEFAULT = {
 }
 SMOKE = {
     "model": {"units": 8},
-    "steps": 4,
-    "log_every": 2,
-    "save_every": 2,
     "evals": {"valid": "2", "test": "2"},
 }
 EXPECTED = Expected(
@@ -65,7 +62,7 @@ EXPECTED = Expected(
 VARIANTS = {
     "": (SMALL, EMBEDDED, DEFAULT),
     "small": (SMALL,),
-    "smoke": (SMALL, EMBEDDED, SMOKE),
+    "smoke": (SMALL, EMBEDDED, SMOKE_STEPS, SMOKE),
 }
 NORMS = ("none", "layer", "rms")
 # On MNIST, 3e-3 is the better of 1e-3 and 3e-3: docs/should-i-normalise.md.

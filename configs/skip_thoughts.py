@@ -20,7 +20,7 @@ nothing else can be compared with them.
 """
 
 from experiments.skip_thoughts.fields import FIELDS
-from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
 PAPER = {
@@ -61,9 +61,6 @@ SMALL = {"steps": 4000}
 SMOKE = {
     "model": {"units": 16, "word_size": 8},
     "batch_size": 16,
-    "steps": 4,
-    "log_every": 2,
-    "save_every": 2,
     "transfer": {"folds": 3, "sick_epochs": 1, "sick_blocks": 2},
 }
 
@@ -97,7 +94,7 @@ VARIANTS = {
     "paper": (PAPER, transfer("", 50_000), BASELINES),
     "paper_gutenberg": (PAPER, ON_GUTENBERG, transfer("", 50_000), BASELINES),
     "small": (PAPER, ON_GUTENBERG, NARROW, SMALL, transfer("", 400)),
-    "smoke": (PAPER, EMBEDDED, SMOKE, transfer("story_", 2), BASELINES),
+    "smoke": (PAPER, EMBEDDED, SMOKE_STEPS, SMOKE, transfer("story_", 2), BASELINES),
 }
 NORMS = ("none", "layer")
 SWEEPS = {

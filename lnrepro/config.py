@@ -206,6 +206,10 @@ class Expected(NamedTuple):
         return f"{side} {self.limit:g}"
 
 
+# A `:smoke` run, with a record, a save and an evaluation before its end.
+SMOKE_STEPS = {"steps": 4, "log_every": 2, "save_every": 2}
+
+
 def variants(
     experiment: str,
     changes: Mapping[str, Sequence[Mapping[str, Any]]],
