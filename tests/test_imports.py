@@ -1,9 +1,7 @@
 """Who may import whom, read from the source by ast."""
 
 import ast
-import graphlib
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -145,39 +143,6 @@ def module_of(path: pathlib.Path) -> str:
     """Dotted name of a file, such as lnrepro.data for lnrepro/data/__init__.py."""
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     return name.removesuffix(".__init__")
-
-
-def graph(*places: str) -> dict[str, set[str]]:
-    """{module: modules that it imports}, by whatever way.
-
-    Imports inside functions and for type checkers count, and modules that are named in
-    a string as "module:Class", as in the table of data sets.
-    """
-    paths = {module_of(path): path for place in places for path in files(place)}
-    imports = {}
-    for module, path in paths.items():
-        names = imported(path)
-        text = path.read_text(encoding="utf-8")
-        names |= set(re.findall(r'"(lnrepro[\w.]+):\w+"', text))
-        # `from lnrepro.data import batches` imports a module, `from lnrepro.data import
-        # open_set` the package.
-        found = {n if n in paths else n.rpartition(".")[0] for n in names}
-        imports[module] = (found & paths.keys()) - {module}
-    return imports
-
-
-def test_no_two_files_import_each_other():
-    found = graph("lnrepro", "experiments", "configs", "scripts")
-    # It raises a CycleError that names the circle.
-    graphlib.TopologicalSorter(found).prepare()
-
-
-def test_every_module_of_the_package_has_a_rule():
-    have = {p for place in RULES for p in files(place)}
-    missing = (
-        set((ROOT / "lnrepro").rglob("*.py")) - have - {ROOT / "lnrepro/__init__.py"}
-    )
-    assert not missing
 
 
 def test_config_files_need_no_jax():

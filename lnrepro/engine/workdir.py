@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pathlib
-import time
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, Literal, NamedTuple
@@ -82,7 +81,8 @@ def lock(workdir: pathlib.Path) -> Iterator[Lock]:
             workdir.mkdir(parents=True, exist_ok=True)
             # "a+" makes the file and leaves the contents of one that is there.
             file = stack.enter_context(open(path, "a+"))
-            _take(file)
+            # LOCK_NB fails at once in place of waiting for the other process.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
                 f"{workdir} is in use by another run; wait for it or give another "
@@ -97,28 +97,12 @@ def lock(workdir: pathlib.Path) -> Iterator[Lock]:
         yield Lock(workdir, file)
 
 
-def _take(file: IO) -> None:
-    """Lock a file at once.
-
-    Raises:
-      BlockingIOError: another process has locked it.
-      OSError: the file system cannot lock it.
-    """
-    # LOCK_NB fails at once in place of waiting for the other process.
-    exclusive = fcntl.LOCK_EX | fcntl.LOCK_NB
-    try:
-        fcntl.flock(file, exclusive)
-    except BlockingIOError:
-        # `is_training` of another process holds it for microseconds.
-        time.sleep(0.1)
-        fcntl.flock(file, exclusive)
-
-
 def is_training(workdir: pathlib.Path) -> bool:
     """Ask the lock of a run directory whether a process trains there.
 
     The answer also holds for processes of other machines, wherever the file system has
-    locks that machines share. Where it has none, no run can start.
+    locks that machines share. Where it has none, no run can start. A run that starts in
+    the microseconds of the question is refused as in use; its command starts it again.
     """
     try:
         # A shared lock needs no right to write.

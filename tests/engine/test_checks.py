@@ -6,7 +6,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from lnrepro import paths
 from lnrepro.config import FIELDS
 from lnrepro.engine import command_line, experiment, run_config, train
 from lnrepro.engine.run import Run
@@ -149,12 +148,6 @@ def test_a_value_of_another_type_is_another_config(there, now):
 def test_steps_are_those_of_the_decimal_number_of_epochs(epochs, steps):
     config = toy.config(data__train_examples=800, epochs=epochs)
     assert experiment.total_steps(config) == steps
-
-
-@pytest.mark.parametrize("path", ["gs://b/x", "s3://b/x", "hdfs:/x"])
-def test_addresses_are_no_paths(path):
-    with refused("--out", path):
-        paths.local_path(path, "--out")
 
 
 def test_command_lines_expand_the_home_folder(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from lnrepro.config import FIELDS, flat, variants
+from lnrepro.config import FIELDS, flat
 from lnrepro.engine import config_file, run_config
 from tests.refused import refused
 
@@ -108,14 +108,6 @@ def test_none_is_refused_where_a_value_is_needed(field):
         run_config.resolved(config_file.read(SMOKE, [f"--config.{field}=None"]))
     with refused("no field 'zz'"):
         config_file.read(SMOKE, ["--config.zz=None"])
-
-
-def test_fields_that_are_not_set_keep_their_type():
-    for change in ({}, {"steps": 3}, {"steps": None}):
-        config = variants("x", {"": (change,)})()
-        config.steps = None
-        with pytest.raises(TypeError):
-            config.steps = "3"
 
 
 @pytest.mark.parametrize("file", config_file.configs())

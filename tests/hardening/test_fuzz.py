@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lnrepro import data
 from lnrepro.errors import DataError
 from tests.data.reading import write
-from tests.hardening.formats import FORMATS, PACK, SETS
+from tests.hardening.formats import FORMATS, SETS
 
 # Inputs of a format, in the quick and in the slow tests.
 COUNTS = [60, pytest.param(500, marks=pytest.mark.slow)]
@@ -152,27 +152,3 @@ def test_a_set_is_prepared_whole_or_leaves_nothing(name, count, tmp_path):
                 assert len(column)
 
     attempt()
-
-
-@pytest.mark.filterwarnings("ignore:.* (not UTF-8|left out)")
-@pytest.mark.parametrize("packing", PACK)
-@pytest.mark.parametrize("name", SETS)
-def test_packing_and_files_of_a_system_make_no_difference(name, packing, tmp_path):
-    packed = {}
-    for path, content in SETS[name].items():
-        folder, slash, file = path.rpartition("/")
-        packed[path + packing] = PACK[packing](content)
-        packed[f"{folder}{slash}._{file}"] = b"\0\5\x16\7"
-        packed[f"{folder}{slash}.DS_Store"] = b""
-    prints = set()
-    for kind, files in (("plain", SETS[name]), ("packed", packed)):
-        raw = write(tmp_path / f"raw-{kind}", files)
-        data.prepare(name, raw, tmp_path / kind, own_name="own")
-        prints.add(data.open_set("own", tmp_path / kind).fingerprint)
-    assert len(prints) == 1
-
-
-def test_every_reader_of_files_is_tried():
-    wanted = {name for name in data.TABLE if not data.reader_of(name).embedded}
-    # These have the parser of cr.
-    assert wanted - {"mr", "subj", "mpqa"} == set(SETS)

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import signal
 import time
 
@@ -119,18 +118,3 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tmp_path):
         killed(tmp_path, broken, flags, saves, expected)
     finished(tmp_path, broken, flags)
     assert_same_run(whole, broken)
-
-
-@pytest.mark.slow
-def test_sigterm_saves_at_the_current_step(tmp_path):
-    flags = longer("mnist", 2000, save_every=1000)
-    process = start_run(tmp_path, tmp_path / "run", *flags)
-    wait_for(process, lambda: len(lines(tmp_path / "run")) > 40)
-    step = json.loads(lines(tmp_path / "run")[-1])["step"]
-    process.terminate()
-    ((code, _, err),) = ended(process)
-    says = r"stopped by SIGTERM at step (\d+); saved, the same command resumes\n"
-    found = re.fullmatch(says, err)
-    assert found, (code, err)
-    assert code == 143
-    assert int(found[1]) == saved(tmp_path / "run")[-1] >= step
