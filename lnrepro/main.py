@@ -32,7 +32,6 @@ try:
     from absl import logging
 
     from lnrepro.engine import config_file
-    from lnrepro.paths import local_path
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -137,13 +136,7 @@ def run(argv: list[str]) -> None:
 
     _use_compilation_cache(jax)
     if flags.cpu_devices:
-        try:
-            jax.config.update("jax_num_cpu_devices", flags.cpu_devices)
-        except RuntimeError:
-            raise UserError(
-                "--cpu_devices: JAX is in use in this process already; start the "
-                "trainer in a process of its own"
-            ) from None
+        jax.config.update("jax_num_cpu_devices", flags.cpu_devices)
     # On a TPU slice and under SLURM, JAX finds the coordinator itself.
     is_one_of_several = flags.distributed or flags.coordinator
     if is_one_of_several:
@@ -170,7 +163,7 @@ def run(argv: list[str]) -> None:
     variant = (flags.config or "").partition(":")[2]
     folder = workdir.default(config, variant)
     if flags.workdir:
-        folder = local_path(flags.workdir, "--workdir")
+        folder = pathlib.Path(flags.workdir)
     if flags.check:
         say(expected.check(config, flags.config or "", folder))
     elif flags.autotune:
@@ -204,7 +197,7 @@ def _config(flags, overrides):
 
     from lnrepro.engine import loaded_run
 
-    return loaded_run.load_model(local_path(flags.workdir, "--workdir")).config
+    return loaded_run.load_model(flags.workdir).config
 
 
 def _help(config):

@@ -110,6 +110,6 @@ def test_texts_of_a_run_are_not_html(tmp_path):
     (tmp_path / "artifacts" / "note.txt").write_text(text)
     about = {"experiment": text, "norm": text, "data": {"name": text}}
     (tmp_path / "config.json").write_text(json.dumps({"config": about}))
-    page = report.write(tmp_path, [(text, "1", "")], text).read_text()
+    page = report.write(tmp_path, [(text, "1", "")]).read_text()
     assert "&lt;script&gt;" in page
     assert "<script" not in page

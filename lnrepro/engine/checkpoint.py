@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,6 @@ class Notes(NamedTuple):
       fingerprint: identity of the data.
       devices: number of devices, where the state depends on it.
       best: the best evaluation: its "metric", "value" and "step".
-      numbers: the last value of everything that was logged.
       meter: the metrics since the last record, see `Meter.state`.
       due: names of the evaluations that are left to do at this step.
       records: the `metrics.Records`.
@@ -39,7 +38,6 @@ class Notes(NamedTuple):
     fingerprint: str
     devices: int | None = None
     best: dict[str, Any] | None = None
-    numbers: Mapping[str, float] = {}
     meter: dict[str, Any] | None = None
     due: Sequence[str] = ()
     records: Sequence[int] = (0, 0, 0)

@@ -3,9 +3,6 @@
 from lnrepro.config import FIELDS, flat
 from lnrepro.engine import config_file
 
-# Longer values are cut.
-WIDTH = 44
-
 
 def text(config: str) -> str:
     """Return the help of a config file, as lines of text.
@@ -29,10 +26,7 @@ def text(config: str) -> str:
     lines += ["", f"fields, with the values of {config}:"]
     known = {**FIELDS, **getattr(module, "FIELDS", {})}
     for name, value in flat(config_file.read(config)).items():
-        shown = str(value)
-        if len(shown) > WIDTH:
-            shown = f"{shown[: WIDTH - 3]}..."
-        lines.append(f"  --config.{name}={shown}")
+        lines.append(f"  --config.{name}={value}")
         group = name.partition(".")[0]
         if name in known:
             lines += [f"      {known[name].help}", f"      {known[name].words}"]

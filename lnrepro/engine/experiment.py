@@ -1,6 +1,5 @@
 """The contract between an experiment and the engine."""
 
-import difflib
 import importlib
 import math
 import re
@@ -273,10 +272,7 @@ def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
     # Every experiment has a loss.
     known = {"train/loss": Metric()}
     for evaluation, own in metrics.items():
-        try:
-            found: Any = own() if callable(own) else own
-        except UserError as e:
-            raise UserError(f"config.evals.{evaluation}: {e}") from None
+        found: Any = own() if callable(own) else own
         for name, metric in (found or {}).items():
             known[f"{evaluation}/{name}"] = metric
     return known
@@ -320,8 +316,7 @@ def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
       measured: what the experiment declares.
     """
     if metric not in measured:
-        near = difflib.get_close_matches(metric, measured, 1)
-        hint = (
-            f"did you mean {near[0]}?" if near else f"there are {', '.join(measured)}"
+        raise UserError(
+            f"{field} names {metric!r}, which the experiment lacks; there are "
+            f"{', '.join(measured)}"
         )
-        raise UserError(f"{field} names {metric!r}, which the experiment lacks; {hint}")

@@ -1,12 +1,13 @@
 """What a run shows and writes, besides its checkpoints."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from lnrepro.engine import artifacts, json_files, provenance, report
+from lnrepro.engine import artifacts, json_files, metrics, provenance, report
 from lnrepro.engine.checkpoint import Checkpoint
 from lnrepro.engine.events import Events
 from lnrepro.engine.experiment import Evaluation, Metric
-from lnrepro.engine.metrics import RecordFile, write_csv
+from lnrepro.engine.metrics import RecordFile
 from lnrepro.engine.progress import HEAD, Progress, table
 from lnrepro.engine.run import Run
 from lnrepro.engine.workdir import Lock
@@ -94,26 +95,41 @@ class Output:
         self._events.flush()
         return self._records.flush()
 
-    def finish(self, numbers: Mapping[str, float]) -> None:
-        """Write metrics.csv, report.html and results.json, and print the table."""
+    def finish(self, best: Mapping[str, Any] | None) -> dict[str, float]:
+        """Write metrics.csv, report.html and results.json, and print the table.
+
+        Args:
+          best: the best evaluation, see `Notes`.
+
+        Returns:
+          The last value of every number; {} without the lock.
+        """
         if not self._lock:
-            return
+            return {}
         run, folder = self._run, self._run.folder
         self.flush()
         self._records.close()
         self._events.close()
-        write_csv(folder)
+        numbers = {}
+        for record in metrics.read(folder / "metrics.jsonl"):
+            # Numbers are called EVALUATION/NAME.
+            numbers |= {name: record[name] for name in record if "/" in name}
+        if best:
+            numbers[f"best {best['metric']}"] = best["value"]
+            numbers["best step"] = best["step"]
+        metrics.write_csv(folder)
         artifacts.draw_curves(folder, run.config.to_dict())
         found = rows(run, numbers)
-        page = report.write(folder, found, f"finished, {run.total_steps} steps")
+        page = report.write(folder, found)
         json_files.write(folder / "results.json", numbers)
         self.say(
-            f"{run.title}, {run.total_steps} steps",
+            f"{artifacts.title(run.config)}, {run.total_steps} steps",
             table(HEAD, *found),
             f"numbers    {folder / 'metrics.jsonl'} (metrics.csv)",
             f"page       {page}",
             *(f"picture    {path}" for path in artifacts.files(folder)),
         )
+        return numbers
 
 
 def rows(run: Run, numbers: Mapping[str, float]) -> list[tuple[str, str, str]]:

@@ -25,7 +25,6 @@ table {{ border-collapse: collapse; font-size: .85rem; }}
 td {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; }}
 </style>
 <body><h1>{title}</h1>
-<p>{state}</p>
 {sections}
 <h2>How it was made</h2><pre>{made}</pre>
 </body></html>
@@ -34,14 +33,13 @@ PICTURES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
 
 
 def write(
-    folder: pathlib.Path, numbers: Sequence[tuple[str, str, str]], state: str
+    folder: pathlib.Path, numbers: Sequence[tuple[str, str, str]]
 ) -> pathlib.Path:
     """Write report.html.
 
     Args:
       folder: the run directory, with its config.json and its artifacts.
       numbers: the rows of the table, as text.
-      state: what is said about the run, such as "1,000 of 1,000 steps".
 
     Returns:
       The path of the page.
@@ -56,7 +54,6 @@ def write(
     # Every text is escaped: names and values of a run may come from a stranger.
     text = PAGE.format(
         title=escape(artifacts.title(about["config"])),
-        state=escape(state),
         sections="\n".join(sections),
         made=escape(json.dumps(about, indent=1)),
     )

@@ -16,6 +16,7 @@ from lnrepro.engine import distribute, experiment, optim, peers, run_config, wor
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.train_step import State, make_init, make_step
+from lnrepro.errors import UserError
 
 
 class Run:
@@ -73,12 +74,6 @@ class Run:
         """What is known of the numbers, see `experiment.known_metrics`."""
         return experiment.known_metrics(self.config, self.experiment)
 
-    @property
-    def title(self) -> str:
-        """The experiment, its norm and its data in one line."""
-        config = self.config
-        return f"{config.experiment} norm={config.norm} data={config.data.name}"
-
     @cached_property
     def data(self) -> SetFolder:
         """The data set, for its fingerprint and its facts."""
@@ -112,9 +107,19 @@ class Run:
         peers.agree("data", {"the data": self.data.fingerprint})
 
     def initial(self) -> State:
-        """Return the state before the first step, as NumPy arrays."""
+        """Return the state before the first step, as NumPy arrays.
+
+        Raises:
+          UserError: an array has no elements.
+        """
         init = jax.jit(make_init(self.experiment, self.optimizer))
-        return jax.tree.map(np.array, init(self._init_key))
+        state = jax.tree.map(np.array, init(self._init_key))
+        for path, x in jax.tree.leaves_with_path(state):
+            # Orbax's threads wait for minutes after it has refused one.
+            if not x.size:
+                name = jax.tree_util.keystr(path)
+                raise UserError(f"{name} of the state has no elements: it is not saved")
+        return state
 
     def shapes(self) -> State:
         """Return the shapes of the state; nothing is computed."""

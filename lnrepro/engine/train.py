@@ -19,6 +19,7 @@ import contextlib
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.data.stream import Stream
 from lnrepro.engine import json_files, kernels, peers, provenance, run_config, workdir
+from lnrepro.engine.artifacts import title
 from lnrepro.engine.checkpoint import Checkpoint, Notes, Store, restore
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.output import Output
@@ -47,7 +49,8 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       folder: the run directory.
 
     Returns:
-      The last value of every number; {} where the run was finished before.
+      The last value of every number; {} where the run was finished before, and in
+      processes other than the first.
 
     Raises:
       UserError: something that the user can correct.
@@ -87,21 +90,21 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         output = Output(run, lock, start)
         begins = f"resuming at step {start.step} of" if start.step else "training"
         output.say(
-            f"{run.title} seed={config.seed}: {begins} {run.total_steps} steps on "
+            f"{title(config)}, seed {config.seed}: {begins} {run.total_steps} steps on "
             f"{jax.device_count()} x {jax.devices()[0].platform}, in {folder}"
         )
         if lock and opened == "resumed":
             output.say(*provenance.record_resume(folder, start.step))
         try:
-            numbers = Trainer(run, store, start, output).train()
+            best = Trainer(run, store, start, output).train()
         except Diverged as e:
             if lock:
                 where = {"metric": e.metric, "step": e.step}
                 json_files.write(folder / workdir.DIVERGED, where)
             raise
         # The lock is held until results.json is written.
-        output.finish(numbers)
-        store.follow(numbers.get("best step"))
+        numbers = output.finish(best)
+        store.follow(best and best["step"])
         return numbers
 
 
@@ -126,7 +129,7 @@ def _restore(run: Run, store: Store) -> Checkpoint:
         )
     path = last / str(saved.step)
     run_config.check_checkpoint(path, saved.notes, run.identity)
-    noted = Notes(**saved.notes | run.identity)
+    noted = Notes(*map(saved.notes.get, Notes._fields))._replace(**run.identity)
     best = noted.best["step"] if noted.best else None
     if not store.follow(best) and best is not None:
         print(
@@ -156,16 +159,15 @@ class Trainer:
         self._step, self._notes = start.step, start.notes
         self._state = run.placement.place(start.state)
         self._best = start.notes.best
-        self._numbers = dict(start.notes.numbers)
         self._meter = Meter(run.placement.read, start.notes.meter)
         self._log_every = run.config.log_every or run.steps_per_epoch
         self._save_every = run.config.save_every or run.steps_per_epoch
 
-    def train(self) -> dict[str, float]:
+    def train(self) -> dict[str, Any] | None:
         """Take all steps and run all evaluations.
 
         Returns:
-          The last value of every number.
+          The best evaluation, see `Notes`.
 
         Raises:
           Diverged: a number is not finite.
@@ -187,10 +189,7 @@ class Trainer:
             names = ", ".join(at_end)
             self._output.say(f"trained and saved; evaluations at the end: {names}")
         self._evaluate(at_end)
-        if self._best:
-            self._numbers[f"best {self._best['metric']}"] = self._best["value"]
-            self._numbers["best step"] = self._best["step"]
-        return self._numbers
+        return self._best
 
     def _take_steps(self, batches: Stream) -> None:
         """Train to the last step."""
@@ -207,15 +206,13 @@ class Trainer:
             n = min(every - self._step % every for every in intervals)
             n = min(n, total - self._step)
             batch = self._placement.batch(batches.take(n))
-            if is_first:
-                # It is traced here, and says what its recurrences run as.
-                with watched() as seen:
-                    self._state, metrics = compiled(self._state, batch)
-                self._output.compiled(self._step + n, seen)
-                is_first = False
-            else:
+            # The first call is traced here, and says what its recurrences run as.
+            with watched() as seen:
                 self._state, metrics = compiled(self._state, batch)
             self._step += n
+            if is_first:
+                self._output.compiled(self._step, seen)
+                is_first = False
 
             # Log. This waits for the call before the newest AHEAD.
             self._meter.add(self._step, metrics, self._is_due(self._log_every))
@@ -234,15 +231,11 @@ class Trainer:
     def _is_due(self, every: int) -> bool:
         return self._step % every == 0 or self._step == self._run.total_steps
 
-    def _record(self, step: int, values: dict[str, float], important: bool) -> None:
-        self._numbers.update(values)
-        self._output.record(step, values, important)
-
     def _log(self, keep: int = 0) -> None:
         """Record the training metrics of all calls but the newest `keep`."""
         for step, means in self._meter.drain(keep):
             values = {f"train/{name}": mean for name, mean in means.items()}
-            self._record(step, values, important=False)
+            self._output.record(step, values, important=False)
 
     def _evaluate(self, names: Sequence[str]) -> dict[str, float]:
         """Run evaluations and record them. Raise Diverged if they are not finite."""
@@ -250,7 +243,7 @@ class Trainer:
         evaluations = self._run.evaluate(vars, names)
         found = numbers_of(evaluations)
         if found:
-            self._record(self._step, found, important=True)
+            self._output.record(self._step, found, important=True)
         check_finite(found, self._step)
         self._output.evaluated(evaluations.values(), self._step)
         return found
@@ -291,7 +284,6 @@ class Trainer:
             best=self._best,
             due=due,
             meter=self._meter.state(),
-            numbers=dict(self._numbers),
             records=self._output.flush(),
         )
         on_host = self._placement.read(self._state)

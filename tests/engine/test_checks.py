@@ -58,12 +58,17 @@ def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
         ("cannot be called 'train'", {"evals": {"test": "epoch", "train": "end"}}),
         ("cannot be called 'a/b'", {"evals": {"test": "epoch", "a/b": "end"}}),
         *(("config.evals.test", {"evals.test": v}) for v in ("-1", "0", "2.5", "x")),
-        ("'tset', which the experiment lacks; did you mean test?", {"evals.tset": "1"}),
+        (
+            "'tset', which the experiment lacks; there are test, picture",
+            {"evals.tset": "1"},
+        ),
         ("config.best.mode = max: test/error has min", {"best.mode": "max"}),
         ("best.metric (of training) names 'test/nll'", {"best.metric": "test/nll"}),
-        ("did you mean test/error?", {"curves": (("a", ("test/eror",), "log"),)}),
+        (
+            "'test/eror', which the experiment lacks; there are train/loss, ",
+            {"curves": (("a", ("test/eror",), "log"),)},
+        ),
         ("'tset/error'", {"curves": (("a", ("tset/error",), "log"),)}),
-        ("did you mean train/loss?", {"curves": (("a", ("train/los",), "log"),)}),
         ("exports no make", {"experiment": "experiments.mnist.model"}),
         *(
             ("config.experiment = ", {"experiment": v})

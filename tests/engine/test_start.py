@@ -16,7 +16,7 @@ from tests.refused import refused
     ("added", "named"),
     [
         ({"a": {"b": jnp.ones(3)}, "a.b": jnp.zeros(3)}, "do not match its digest"),
-        ({"empty": jnp.zeros((0, 3))}, "zero size: ParamInfo: [name=params.empty"),
+        ({"empty": jnp.zeros((0, 3))}, ".params['empty'] of the state has no"),
     ],
     ids=["names that meet", "no elements"],
 )
