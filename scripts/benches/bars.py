@@ -7,11 +7,11 @@ Flax's nn.LayerNorm.
 import pathlib
 
 from scripts.benches import records
-from scripts.paper import plot
+from scripts.paper import ROOT, plot
 from scripts.paper.plot import WIDTH_OF_BAR, Line, Panel
 from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS
 
-PICTURE = pathlib.Path(__file__).resolve().parents[2] / "docs/pictures/cells.png"
+PICTURE = ROOT / "docs/pictures/cells.png"
 # {title of a panel: name of a record}.
 RECORDS = {"CPU": "cells-lstm", "H100": "h100-cells-lstm"}
 SHAPES = ("handwriting", "draw", "reader", "order", "skip")

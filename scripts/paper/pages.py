@@ -22,12 +22,11 @@ from lnrepro.engine.command_line import Parser
 from lnrepro.errors import run_script
 from scripts.benches import bars, records
 from scripts.benches import tables as benchmarks
-from scripts.paper import ends, ppo, settings, tables, verdicts
+from scripts.paper import ROOT, ends, ppo, settings, tables, verdicts
 from scripts.paper.claims import CLAIMS, PILOT
 from scripts.paper.protocols import TUNED
 from scripts.paper.records import find
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments/results"
 DOCS = ROOT / "docs"
 SECTION = re.compile(
@@ -49,8 +48,8 @@ def pages() -> Iterator[tuple[pathlib.Path, str]]:
     answered = tables.answered(runs, found)
     answers = {f"question-{i}": answer for i, answer in enumerate(answered, 1)}
     texts = _tables(runs, found, answered)
-    names = "README.md", "experiments/README.md"
-    for path in [*(ROOT / name for name in names), *DOCS.rglob("*.md")]:
+    readmes = ROOT / "README.md", ROOT / "experiments/README.md"
+    for path in [*readmes, *DOCS.rglob("*.md")]:
         own = texts.get(path.relative_to(ROOT).as_posix(), {})
         yield path, written(path.read_text(encoding="utf-8"), own, answers)
 

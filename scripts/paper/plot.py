@@ -109,11 +109,10 @@ def shares(ax: plt.Axes, panel: Panel) -> None:
     """Draw a point and an interval in a row, x, for each value, in percent."""
     ax.axvline(100, color="0.4", lw=1)
     for line in panel.lines:
-        if len(line.x):
-            ends = [line.low, line.high], [line.x, line.x]
-            ax.plot(*ends, lw=1.8, alpha=0.7, color=line.colour)
-        point = {"marker": "o", "ms": 4 if panel.notes else None, "ls": line.style}
-        ax.plot(line.y, line.x, label=line.label, color=line.colour, **point)
+        ends, style = [line.low, line.high], {"color": line.colour}
+        ax.plot(ends, [line.x, line.x], lw=1.8, alpha=0.7, **style)
+        style |= {"marker": "o", "ms": 4 if panel.notes else None, "ls": line.style}
+        ax.plot(line.y, line.x, label=line.label, **style)
     ax.set(**panel.settings)
     for y in panel.titles:
         ax.get_yticklabels()[y].set_fontweight("bold")

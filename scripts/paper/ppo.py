@@ -3,16 +3,14 @@
 Lines are medians over seeds, bands are their range. Shape letters: S seeds, T updates.
 """
 
-import pathlib
-
 import numpy as np
 
 from scripts import markdown as md
-from scripts.paper import compare, plot, verdicts
+from scripts.paper import ROOT, compare, plot, verdicts
 from scripts.paper.claims import NORMS
 from scripts.paper.style import LOOKS
 
-PICTURES = pathlib.Path(__file__).resolve().parents[2] / "docs/pictures"
+PICTURES = ROOT / "docs/pictures"
 SHOWN = "none", "layer", "rms"
 # The mean return of so many updates that counts as learned.
 UPDATES, LEARNED = 5, 0.9
@@ -57,7 +55,7 @@ def table() -> str:
         cells = [f"{rate:g}", *(f"{of.mean():,.0f}" for of in (none, *others))]
         for steps in others:
             pairs = compare.Pairs(np.zeros(1), steps, none, sign=1)
-            cells.append(verdicts.measured(_share, pairs).percent)
+            cells.append(verdicts.measured(_share, pairs).text("speed"))
         lines.append(cells)
     shares = [f"{norm} / none" for norm in SHOWN[1:]]
     return md.table(["learning rate", *SHOWN, *shares], lines)

@@ -50,8 +50,6 @@ GONE_FIELDS = {
     "model.dropout_scaling": '"train"',
     "permute_entities": '"training"',
 }
-# Names of numbers in records of earlier versions, where `{data}` is the data set.
-OLD_NAMES = {"test/bound": "test/bound_{data}"}
 Record = Mapping[str, Any]
 # (dotted name, JSON of the value) of each field of a config that runs of a curve share.
 Settings = tuple[tuple[str, str], ...]
@@ -122,10 +120,9 @@ class RecordedRun(NamedTuple):
         """Return the name of a metric in this run's records.
 
         The transfer tasks of generated stories have names of their own: story_sick for
-        sick.
+        sick. In records of earlier versions the bounds of DRAW end with the data set.
         """
-        old = OLD_NAMES.get(metric, metric).format(data=self.config.data.name)
-        for name in (f"story_{metric}", old):
+        for name in (f"story_{metric}", f"{metric}_{self.config.data.name}"):
             if any(name in record for record in self.records):
                 return name
         return metric
@@ -249,7 +246,7 @@ def _without_repeats(found) -> list[RecordedRun]:
 
     A finished run stays, then one that diverged, then the longest.
     """
-    kept: dict[tuple, RecordedRun] = {}
+    kept = {}
     for run in found:
         key = run.data, run.norm, run.seed, run.settings()
         less, more = sorted((kept.get(key, run), run), key=_progress)

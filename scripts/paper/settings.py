@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Iterator
-from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -64,12 +63,12 @@ def table() -> str:
         config = importlib.import_module(f"configs.{experiment}")
         paper = ", ".join(_settings(config.get_config("paper")))
         rows.append((section, text, code, paper, start, _best(experiment)))
-    return f"{md.table(HEAD, rows)}\n"
+    return md.table(HEAD, rows)
 
 
 def _settings(config: ConfigDict) -> Iterator[str]:
     """Yield the settings of a config in words."""
-    adam: Any = config.optimizer
+    adam = config.optimizer
     kind = " without bias correction" if adam.name == "kiros_adam" else ""
     yield f"Adam {adam.learning_rate:g}{kind}"
     yield f"batch {config.batch_size}"

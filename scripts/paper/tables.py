@@ -6,19 +6,17 @@
 import collections
 import importlib
 import math
-import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments import paper_results as paper
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
-from scripts.paper import protocols, verdicts
+from scripts.paper import ROOT, protocols, verdicts
 from scripts.paper.claims import METRICS, PILOT, PLAN
 from scripts.paper.records import RecordedRun
 from scripts.paper.verdicts import Answer, Row, Verdict
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOT_COMPARABLE = "not to be compared with the paper's rows"
 
 
@@ -43,7 +41,7 @@ class PaperTable(NamedTuple):
     scores: Mapping[str, Sequence[float | None]]
     data: str
     note: str
-    about: Callable[[RecordedRun, Mapping[str, Any]], tuple[str, str]]
+    about: Callable[..., tuple[str, str]]
 
 
 def _order_embeddings(run, last):
@@ -97,9 +95,7 @@ def beside_the_paper(table: PaperTable, runs: Iterable[RecordedRun]) -> str:
       table: the table.
       runs: the runs, also those of other experiments.
     """
-    rows = []
-    for model, scores in table.scores.items():
-        rows.append((model, table.data, *_rounded(table, scores)))
+    rows = [(model, table.data, scores) for model, scores in table.scores.items()]
     for run in runs:
         if run.experiment != table.experiment:
             continue
@@ -110,9 +106,10 @@ def beside_the_paper(table: PaperTable, runs: Iterable[RecordedRun]) -> str:
             model, of_run = table.about(run, last)
             norm = " + LN" if run.norm == "layer" else ""
             data = paper.COMPARABLE_DATA.get(run.data, run.data) + of_run
-            scores = _rounded(table, [last[name] for name in names])
-            rows.append((f"{model}{norm} (seed {run.seed})", data, *scores))
-    return md.table((*table.head, *table.columns.values()), rows, table.note)
+            scores = [last[name] for name in names]
+            rows.append((f"{model}{norm} (seed {run.seed})", data, scores))
+    lines = [(*about, *_rounded(table, scores)) for *about, scores in rows]
+    return md.table((*table.head, *table.columns.values()), lines, table.note)
 
 
 def _rounded(table, scores) -> list[str]:
@@ -232,7 +229,7 @@ def number(verdict: Verdict | None, name: str) -> str:
     found = verdict.numbers[name]
     if math.isnan(found.value):
         return "no evaluation in common"
-    return found.percent if name == "speed" else found.signed
+    return found.text(name)
 
 
 def claims(rows: Iterable[Row]) -> str:

@@ -31,6 +31,8 @@ from scripts.paper.records import RecordedRun, difference
 FEWEST_SEEDS = 3
 # {name of a number: its function}.
 NUMBERS = {"speed": compare.speed, "end": compare.end}
+# {name of a number: its factor, format and unit}.
+FORMS = {"speed": (100, ".0f", " %"), "end": (1, "+.2g", "")}
 # {name of a number: the function that is tested}.
 TESTED = {"speed": compare.log_speed, "end": compare.end}
 # The data of the paper, by the experiment. It names none for the ConvNets.
@@ -51,19 +53,16 @@ class Number(NamedTuple):
     low: float = NAN
     high: float = NAN
 
-    @property
-    def percent(self) -> str:
-        """The text of a share."""
-        value, low, high = (f"{100 * x:.0f}" for x in self)
-        return self._text(f"{value} %", low, high)
+    def text(self, name: str) -> str:
+        """Return it as text.
 
-    @property
-    def signed(self) -> str:
-        """The text of a difference."""
-        return self._text(*(f"{x:+.2g}" for x in self))
-
-    def _text(self, value: str, low: str, high: str) -> str:
-        return value if math.isnan(self.low) else f"{value} ({low} to {high})"
+        Args:
+          name: the one of `NUMBERS` that it is.
+        """
+        factor, form, unit = FORMS[name]
+        value, low, high = (f"{factor * x:{form}}" for x in self)
+        interval = "" if math.isnan(self.low) else f" ({low} to {high})"
+        return f"{value}{unit}{interval}"
 
 
 class Verdict(NamedTuple):

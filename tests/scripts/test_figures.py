@@ -2,7 +2,6 @@
 
 import csv
 import json
-import pathlib
 import re
 from unittest import mock
 
@@ -28,20 +27,10 @@ from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
 from tests.refused import refused
 from tests.runs import ROOT
+from tests.scripts.recorded import files_of, recorded
 
 RESULTS = ROOT / "experiments/results"
 DRAW, BOUND = "experiments.draw", "test/bound"
-
-
-def files_of(experiment, norm, seed, values, data="binarized_mnist", **config):
-    """The files of a run; the `values` are records without epoch and data."""
-    own = paper_results.FINGERPRINTS.get(data, f"{data}/1.0.0/abc")
-    fingerprint = config.pop("fingerprint", own)
-    fixed = {"experiment": experiment, "norm": norm, "seed": seed}
-    fixed |= {"batch_size": 128, "steps": 10_000, "data": {"name": data}}
-    about = {"config": fixed | config, "data": {"fingerprint": fingerprint}}
-    records = [{"epoch": 1.0, "data": data} | record for record in values]
-    return {"config.json": about | {"git": "0123456"}, "metrics.jsonl": records}
 
 
 def write_run(folder, *run, **config):
@@ -60,20 +49,16 @@ def bounds(values, name=BOUND):
 
 
 def draw_run(norm, seed, values, *data, **config):
-    files = files_of(DRAW, norm, seed, bounds(values), *data, **config)
-    return records.of_files(pathlib.Path(norm), files)
+    return recorded(DRAW, norm, seed, bounds(values), *data, **config)
 
 
 @pytest.fixture
 def draw_runs(tmp_path):
     """Two seeds of LN, and two of the baseline."""
-    values = {"layer_cell": [120, 95, 90, 85], "none": [117, 100, 95, 90]}
-    for norm, own in values.items():
+    for norm in ("layer_cell", "none"):
         for seed in (0, 1):
-            curve = bounds([value + seed for value in own])
-            write_run(
-                tmp_path / f"runs/{norm}{seed}", DRAW, norm, seed, curve, steps=1560
-            )
+            run = DRAW, norm, seed, bounds([120, 95, 90, 85 + seed])
+            write_run(tmp_path / f"runs/{norm}{seed}", *run, steps=1560)
     return tmp_path / "runs"
 
 
@@ -230,7 +215,7 @@ def test_a_row_of_table_3_on_generated_tasks():
     scores = {f"story_{name}": 0.5 for name in paper_results.TABLE_3_COLUMNS}
     values = [{"step": 2} | scores, {"step": 3, "story_mr/accuracy": 7.0}]
     run = "experiments.skip_thoughts", "layer", 0, values, "stories"
-    run = records.of_files(RESULTS, files_of(*run, model={"units": 128}))
+    run = recorded(*run, model={"units": 128})
     data = "stories and generated tasks; 128-d, 2 steps"
     row = f"{data} | 0.500 | 0.500 | 0.500 | 0.5 |"
     assert row in tables.beside_the_paper(tables.TABLES[3], [run])
@@ -265,11 +250,13 @@ def test_what_is_no_run_is_named_and_the_rest_is_drawn(tmp_path, capsys):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/config.json").write_text('{"config": 3}')
     assert [run.folder.name for run in find([tmp_path])] == ["run"]
-    starts = [f"{file}:{i}: not the records of a run (" for i in (1, 2, 3)]
-    starts.append(f"{tmp_path}/broken/config.json: not a run's config.json")
-    starts.append(f"{tmp_path}/lost/config.json: train each seed as a run")
-    starts.append(f"{tmp_path}/none/config.json: config.steps = 0")
-    starts.append(f"{tmp_path}/short: ")
+    starts = [
+        *(f"{file}:{i}: not the records of a run (" for i in (1, 2, 3)),
+        f"{tmp_path}/broken/config.json: not a run's config.json",
+        f"{tmp_path}/lost/config.json: train each seed as a run",
+        f"{tmp_path}/none/config.json: config.steps = 0",
+        f"{tmp_path}/short: ",
+    ]
     lines = capsys.readouterr().err.splitlines()
     for start, line in zip(starts, lines, strict=True):
         assert line.startswith(f"left out: {start}")
@@ -282,15 +269,13 @@ def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
     file = tmp_path / "packed" / "draw.runs.jsonl"
     records.main([str(draw_runs), "--out", str(file)])
     assert "runs/open: it is not finished" in capsys.readouterr().err
-    packed = {run.folder.name: run for run in find([file])}
-    for run in find([draw_runs]):
-        if run.ended:
-            assert packed.pop(run.folder.name)[1:] == run[1:]
-            assert run.diverged == (run.folder.name == "none0") != run.finished
-            git = "0123456, 89abcde" if run.diverged else "0123456"
-            assert run.files["config.json"]["git"] == git
-    assert not packed
-    assert " 1 runs diverged " in curves.caption(FIGURES[4], find([file]))
+    found = find([file])
+    ended = [run for run in find([draw_runs]) if run.ended]
+    assert [run[1:] for run in found] == [run[1:] for run in ended]
+    assert [run.diverged for run in found] == [False, False, True, False]
+    assert [run.finished for run in found] == [True, True, False, True]
+    assert found[2].files["config.json"]["git"] == "0123456, 89abcde"
+    assert " 1 runs diverged " in curves.caption(FIGURES[4], found)
     # Metrics have eight digits.
     write_run(draw_runs / "e", DRAW, "weight", 0, bounds([1.23456789]), steps=390)
     records.main([str(draw_runs / "e"), "--out", str(file)])

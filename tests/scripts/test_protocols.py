@@ -26,7 +26,7 @@ def test_runs_of_a_sweep_belong_to_its_protocol_and_both_have_the_same_norms():
                 continue
             runs = module.SWEEPS[sweep]
             assert {fields["seed"] for fields in runs} == set(range(5))
-            rates = {run["norm"]: run["optimizer.learning_rate"] for run in runs}
+            rates = protocols.stated_rates(name, sweep)
             assert norms.setdefault(variant, rates.keys()) == rates.keys()
             for norm, rate in rates.items():
                 config = module.get_config(variant)

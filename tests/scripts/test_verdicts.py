@@ -1,16 +1,15 @@
 """scripts/paper/verdicts.py: what is compared, and the answers to the plan."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
 from lnrepro.engine import config_file
 from scripts.paper import claims, ends, protocols, tables, verdicts
 from scripts.paper.claims import Claim, Question
-from scripts.paper.records import find, of_files
+from scripts.paper.records import find
 from tests.refused import refused
 from tests.runs import ROOT
+from tests.scripts.recorded import recorded
 
 STEPS = np.arange(1, 11) * 100
 CLAIM = Claim(
@@ -33,16 +32,15 @@ def _rates_of_the_toy(monkeypatch):
 
 def run(norm, seed, curve, rate=0.001, steps=1000, metric="valid/loss", **fields):
     """A run whose curve begins with the values of `curve`, at STEPS."""
-    optimizer = {"learning_rate": rate, "decay": fields.pop("decay", None)}
-    config = {"experiment": "toy", "norm": norm, "seed": seed, "steps": steps}
-    config |= {"optimizer": optimizer, "units": fields.pop("units", 8)}
-    config["data"] = {"name": "toy"}
-    values = zip(STEPS.tolist(), curve.tolist(), strict=False)
-    files = {
-        "config.json": {"config": config, "data": {"fingerprint": "toy"}},
-        "metrics.jsonl": [{"step": step, metric: y} for step, y in values],
-    }
-    return of_files(pathlib.Path(norm), files | fields)
+    curve = zip(STEPS.tolist(), curve.tolist(), strict=False)
+    values = [{"step": step, metric: y} for step, y in curve]
+    fields["optimizer"] = {"learning_rate": rate, "decay": fields.pop("decay", None)}
+    data = fields.pop("data", "toy")
+    return recorded("toy", norm, seed, values, data, steps=steps, **fields)
+
+
+def lost(run):
+    return run._replace(diverged=True)
 
 
 def runs(layer, none, n=3, layer_rate=0.001, **fields):
@@ -52,12 +50,6 @@ def runs(layer, none, n=3, layer_rate=0.001, **fields):
 
 def of_norm(norm, found):
     return [r for r in found if r.norm == norm]
-
-
-def judge(found):
-    """The numbers of the claim at one rate."""
-    (row,) = verdicts.of_runs(found, [CLAIM])
-    return row.verdicts["same_rate"].numbers
 
 
 def cells(found, claim=CLAIM):
@@ -86,7 +78,7 @@ def test_a_row_has_both_numbers_of_a_claim_under_both_protocols():
 def test_norms_are_compared_in_the_seeds_that_both_have():
     found = runs(FAST, SLOW)
     # A seed that only one norm has, and that would decide the mean.
-    assert judge([*found, run("none", 9, SLOW - 100)]) == judge(found)
+    assert cells([*found, run("none", 9, SLOW - 100)]) == cells(found)
     apart = of_norm("layer", found) + [run("none", 9 + i, SLOW) for i in range(3)]
     assert cells(apart)["same rate"].startswith("no seed in common<br>")
 
@@ -94,12 +86,12 @@ def test_norms_are_compared_in_the_seeds_that_both_have():
 def test_unfinished_runs_do_not_count_and_diverged_ones_are_the_worst():
     found = runs(FAST, SLOW, n=5)
     found[0] = found[0]._replace(length=2000)
-    found[-1] = run("none", 4, SLOW, diverged=True)
+    found[-1] = lost(found[-1])
     # Seed 0 of layer is not finished, seed 4 of none diverged.
     assert cells(found)["seeds"] == "4, 1 diverged"
     # One of them diverged before its first record.
-    lost = [run("none", s, SLOW[: 2 * s], diverged=True) for s in range(3)]
-    row = cells(of_norm("layer", runs(FAST, SLOW)) + lost)
+    short = [lost(run("none", s, SLOW[: 2 * s])) for s in range(3)]
+    row = cells(of_norm("layer", runs(FAST, SLOW)) + short)
     assert row["same rate"].startswith("10 % (10 to 10)<br>")
     assert row["seeds"] == "3, 3 diverged"
 
@@ -109,12 +101,14 @@ def test_of_several_comparisons_one_counts():
     found = runs(FAST, SLOW)
     decayed = runs(FAST, FAST, n=5, decay="cosine")
     short = runs(SLOW[:9], FAST[:9], steps=900)
+    # Two more of one norm make no more pairs.
+    short += [run("layer", seed, SLOW[:9], steps=900) for seed in (7, 8)]
     # These try learning rates: of seed 100, with fewer steps.
     tries = [run(n, 100, FAST[:3] - 5, rate, 300) for n in OWN for rate in (0.01, 1.0)]
-    assert judge([*decayed, *short, *tries, *found]) == judge(found)
+    assert cells([*decayed, *short, *tries, *found]) == cells(found)
     assert cells(decayed)["seeds"] == "5"
     more = runs(SLOW[:9], FAST[:9], n=4, steps=900)
-    assert judge([*more, *found]) == judge(more)
+    assert cells([*more, *found]) == cells(more)
 
 
 def test_no_seed_is_left_out_without_a_word():
@@ -123,23 +117,27 @@ def test_no_seed_is_left_out_without_a_word():
     for norm in OWN:
         other = run(norm, 9, FAST, units=9)
         with refused("are not alike (units 9); give the runs of one of them"):
-            judge([*found, other])
+            cells([*found, other])
 
 
-def test_only_runs_of_the_same_size_rate_steps_and_data_are_compared():
-    none = of_norm("none", runs(FAST, SLOW))
-    others = [
+@pytest.mark.parametrize(
+    "other",
+    [
         {"n": 4, "units": 9},
         {"decay": "cosine"},
         {"layer_rate": 0.3},
         {"steps": 900},
-    ]
-    for other in others:
-        layer = of_norm("layer", runs(FAST, SLOW, **other))
-        assert verdicts.of_runs([*layer, *none], [CLAIM]) == []
-    layer = [r._replace(data="other") for r in of_norm("layer", runs(FAST, SLOW))]
+        {"data": "other"},
+    ],
+)
+def test_only_runs_of_the_same_size_rate_steps_and_data_are_compared(other):
+    none = of_norm("none", runs(FAST, SLOW))
+    layer = of_norm("layer", runs(FAST, SLOW, **other))
     assert verdicts.of_runs([*layer, *none], [CLAIM]) == []
-    # Other lengths have no rates of their own: any one rate is the same rate.
+
+
+def test_runs_of_another_length_have_no_rates_of_their_own():
+    """Any one rate is the same rate."""
     short = [run(n, s, FAST[:9], 0.3, 900) for n in OWN for s in range(3)]
     assert "lr 0.3" in cells(short)["same rate"]
 
@@ -171,17 +169,17 @@ def answered(monkeypatch):
 def test_a_rate_at_which_runs_diverge_is_not_the_best(monkeypatch):
     monkeypatch.setattr(ends, "CLAIMS", (CLAIM,))
     good = [run("layer", s, FAST, 0.01) for s in range(2)]
-    bad = [run("layer", 0, FAST - 1, 0.1), run("layer", 1, FAST, 0.1, diverged=True)]
+    bad = [run("layer", 0, FAST - 1, 0.1), lost(run("layer", 1, FAST, 0.1))]
     (found,) = ends.by_rate(bad + good).values()
     assert [(end.rate, end.diverged) for end in found] == [(0.01, 0), (0.1, 1)]
 
 
-def pairs(layer, none, count=10, first=5):
+def pairs(layer, none, count=10, first=5, **fields):
     """Tuned runs of fresh seeds."""
     found = []
     for s in range(first, first + count):
-        found.append(run("layer", s, layer + 0.01 * s, OWN["layer"]))
-        found.append(run("none", s, none + 0.01 * s))
+        found.append(run("layer", s, layer + 0.01 * s, OWN["layer"], **fields))
+        found.append(run("none", s, none + 0.01 * s, **fields))
     return found
 
 
@@ -194,6 +192,9 @@ def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
     assert word(pairs(FAST, SLOW)) == expected
     assert word(pairs(SLOW, FAST))[0] == "contradicted,onproxydata"
     assert word(pairs(SLOW, SLOW))[::3] == ["open,onproxydata", "1"]
+    # The other question is about the end.
+    lower = answered(pairs(SLOW - 1, SLOW, metric="valid/error"))
+    assert lower[1][2] == "reproduced,onproxydata"
     short = pairs(FAST, SLOW, 9)
     # The pilot is shown, and never pooled.
     both = answered(short + pairs(SLOW, SLOW, 5, 0))
@@ -204,9 +205,8 @@ def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
     with refused("give the runs on toy alone"):
         answered(own + pairs(FAST, SLOW))
     # Where all of both norms diverged, the question is open, not unanswered.
-    lost = [r._replace(diverged=True) for r in pairs(FAST, SLOW)]
     expected = ["open,onproxydata", "noevaluationincommon", "10,20diverged", "1"]
-    assert word(lost) == expected
+    assert word([lost(r) for r in pairs(FAST, SLOW)]) == expected
 
 
 def test_tuned_rates_are_the_best_of_the_kept_runs():
