@@ -201,17 +201,16 @@ def test_gradients_of_gains_are_added_up_in_the_kernel(hopper, monkeypatch):
         jax.clear_caches()
         step = functools.partial(gradients_and_result, LSTM, options=KERNEL)
         jax.eval_shape(step, *problem(LSTM))
-        program = run.call_args.args[0].program
-        found = [type.shape for type in program.types]
-        added, stacked = found[len(program.carry) : program.once], found[program.once :]
-        return sorted(added), sorted(stacked)
+        found = run.call_args.args[0].program.results
+        kinds = ("sum", "stack")
+        return [sorted(a.row.shape for a in found if a.what == kind) for kind in kinds]
 
     # Of the bias and the recurrent gain, and of the cell's gain and bias. The gradients
     # of the gates and of the product of h are read by the large products.
-    assert shapes() == ([(H,), (H,), (4 * H,), (4 * H,)], [(4 * H,), (4 * H,)])
+    assert shapes() == [[(H,), (H,), (4 * H,), (4 * H,)], [(4 * H,), (4 * H,)]]
     # Where weights are read in every step, they need the memory.
     monkeypatch.setattr(layout, "device", lambda: layout.Device(shared=16 * 1024))
-    assert shapes() == ([], [(H,), (H,), (4 * H,), (4 * H,), (4 * H,)])
+    assert shapes() == [[], [(H,), (H,), (4 * H,), (4 * H,), (4 * H,)]]
 
 
 @pytest.mark.slow

@@ -61,20 +61,28 @@ def version() -> int:
     return found.value
 
 
+def _call(name, *arguments):
+    if code := getattr(library(), name)(*arguments):
+        raise RuntimeError(f"{name}: error {code}")
+
+
+def _device():
+    """The GPU of this process."""
+    device = ctypes.c_int()
+    _call("cuInit", 0)
+    ordinal = jax.local_devices()[0].local_hardware_id
+    _call("cuDeviceGet", ctypes.byref(device), ordinal)
+    return device
+
+
 @functools.cache
-def attribute(number: int) -> int | None:
-    """Return an attribute of the GPU of this process, None where it is not told."""
+def attribute(number: int) -> int:
+    """Return an attribute of the GPU of this process, 0 where it is not told."""
+    found = ctypes.c_int()
     # As in `clusters`, no fault of a driver is a reason to stop a program.
     with contextlib.suppress(Exception):
-        cuda, device, found = library(), ctypes.c_int(), ctypes.c_int()
-        ordinal = jax.local_devices()[0].local_hardware_id
-        failed = [
-            cuda.cuInit(0),
-            cuda.cuDeviceGet(ctypes.byref(device), ordinal),
-            cuda.cuDeviceGetAttribute(ctypes.byref(found), number, device),
-        ]
-        return None if any(failed) else found.value
-    return None
+        _call("cuDeviceGetAttribute", ctypes.byref(found), number, _device())
+    return found.value
 
 
 @functools.cache
@@ -89,37 +97,25 @@ def clusters(blocks: int, threads: int, shared_memory: int) -> int | None:
     Returns:
       The number, or None where the driver does not tell.
     """
-    # A driver may be broken in many ways. None of them is a reason to stop a program.
-    try:
-        return _clusters(library(), blocks, threads, shared_memory)
-    except Exception:
-        return None
-
-
-def _clusters(cuda, blocks, threads, shared_memory):
-    def call(name, *arguments):
-        if code := getattr(cuda, name)(*arguments):
-            raise RuntimeError(f"{name}: error {code}")
-
-    device, found = ctypes.c_int(), ctypes.c_int()
+    found = ctypes.c_int()
     context, module, function = (ctypes.c_void_p() for _ in range(3))
-    call("cuInit", 0)
-    ordinal = jax.local_devices()[0].local_hardware_id
-    call("cuDeviceGet", ctypes.byref(device), ordinal)
-    with contextlib.ExitStack() as undo:
+    # A driver may be broken in many ways. None of them is a reason to stop a program.
+    with contextlib.suppress(Exception), contextlib.ExitStack() as undo:
+        device = _device()
         # The context that XLA has too.
-        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        undo.callback(call, "cuDevicePrimaryCtxRelease_v2", device)
-        call("cuCtxPushCurrent_v2", context)
-        undo.callback(call, "cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        call("cuModuleLoadData", ctypes.byref(module), _EMPTY_KERNEL)
-        undo.callback(call, "cuModuleUnload", module)
-        call("cuModuleGetFunction", ctypes.byref(function), module, b"empty")
+        _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        undo.callback(_call, "cuDevicePrimaryCtxRelease_v2", device)
+        _call("cuCtxPushCurrent_v2", context)
+        undo.callback(_call, "cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        _call("cuModuleLoadData", ctypes.byref(module), _EMPTY_KERNEL)
+        undo.callback(_call, "cuModuleUnload", module)
+        _call("cuModuleGetFunction", ctypes.byref(function), module, b"empty")
         limit = _MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call("cuFuncSetAttribute", function, limit, shared_memory)
+        _call("cuFuncSetAttribute", function, limit, shared_memory)
         attribute = _Attribute(_CLUSTER_DIMENSION, (blocks, 1, 1))
         launch = _Launch((blocks, 1, 1), (threads, 1, 1), shared_memory)
         launch.attributes, launch.count = ctypes.pointer(attribute), 1
         references = ctypes.byref(found), function, ctypes.byref(launch)
-        call("cuOccupancyMaxActiveClusters", *references)
-    return found.value
+        _call("cuOccupancyMaxActiveClusters", *references)
+        return found.value
+    return None

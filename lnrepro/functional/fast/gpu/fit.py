@@ -61,7 +61,7 @@ def fits(program: Program, layout: Layout, shared: int) -> list[Fit]:
     exchanges = max(1, sum(len(r.sums) for r in rounds))
     shared -= exchanges * layout.rows * (16 * layout.blocks + 8) + 16
     # A sum over the steps is a number of each unit of a thread.
-    sums = sum(map(len, program.sums))
+    sums = sum(len(a.array) for a in program.results if a.what == "sum")
     shared -= sums * 4 * 32 * layout.rows * layout.of_lane(program)
     found = []
     for i, product in enumerate(program.products):

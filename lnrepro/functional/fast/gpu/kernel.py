@@ -63,14 +63,12 @@ class Kernel(NamedTuple):
     architecture: str  # Of NVRTC.
     on_chip: int  # Bytes of weights that a block keeps in registers and shared memory.
     behind_l2: int  # Bytes of weights that a block reads in every step.
-    local: int  # Bytes of local memory that the driver reserves for them.
 
     def __str__(self) -> str:
         return (
             f"{self.clusters} clusters of {self.blocks // self.clusters} blocks of "
             f"{self.threads} threads; of a block's weights {self.on_chip} bytes are on "
-            f"chip, {self.behind_l2} are read in every step, from {self.local} bytes "
-            "of local memory"
+            f"chip, {self.behind_l2} are read in every step"
         )
 
 
@@ -95,14 +93,13 @@ def kernel(
     shared = device().shared
     fitted = fits(program, layout, shared)
     results = []
-    for i, a in enumerate(program.types):
-        time = (steps,) * (i >= program.once)
-        shape = (groups, *time, rows, *a.shape)
-        results.append(jax.ShapeDtypeStruct(shape, a.dtype))
+    for what, row, _ in program.results:
+        time = (steps,) * (what == "stack")
+        shape = (groups, *time, rows, *row.shape)
+        results.append(jax.ShapeDtypeStruct(shape, row.dtype))
     numbers = {"C": layout.blocks, "R": layout.rows, "H": program.units}
     numbers |= {"REVERSE": int(reverse), "GROUPED": int(groups > 1), "SHARED": shared}
     clusters = groups * -(-rows // layout.rows)
-    behind_l2 = _behind_l2(fitted)
     return Kernel(
         text.source(program, numbers, fitted),
         results,
@@ -113,25 +110,22 @@ def kernel(
         # What was made for a capability runs on all later ones.
         "compute_90" if layout.blocks > 1 else "compute_80",
         sum(sum(fit.groups[:2]) * fit.size for fit in fitted),
-        behind_l2,
-        device().local_memory(behind_l2, layout.rows),
+        _behind_l2(fitted),
     )
 
 
-def candidates(
-    program: Program, rows: int, steps: int, groups: int = 1
-) -> list[Layout]:
+def candidates(program: Program, rows: int, groups: int = 1) -> list[Layout]:
     """Return up to three layouts, of which a measurement may take the best.
 
     Args:
-      program, rows, steps, groups: as for `kernel`.
+      program, rows, groups: as for `kernel`.
 
     Returns:
       The layout to take without a measurement, and others by their estimated time.
     """
     times = _estimates(program, rows, groups)
-    usual, least = _usual(program, rows, groups, device()), min(times.values())
-    near = [layout for layout in times if times[layout] <= 1.5 * least]
+    *_, usual = _layouts(program, rows, groups)
+    near = [one for one in times if times[one] <= 1.5 * min(times.values())]
     return sorted(near, key=lambda layout: (layout != usual, times[layout]))[:3]
 
 
@@ -152,45 +146,43 @@ def check(program: Program, rows: int, measured: Layout | None) -> None:
         raise NoKernel(f"it cannot have the layout {tuple(measured)}")
     # Half of a training step of XLA's loop takes 15 to 63 us (LN-LSTM, seven shapes,
     # H200), of which this is two thirds to nine tenths.
-    of_loop = 10 + 2e-4 * rows * program.units
-    if min(times.values()) == math.inf:
+    least, of_loop = min(times.values()), 10 + 2e-4 * rows * program.units
+    if least == math.inf:
         raise NoKernel(
             "its weights: what is not on chip exceeds the L2 cache, or "
             f"{LOCAL_MEMORY // 2**20} MiB of local memory"
         )
-    if min(times.values()) > of_loop:
+    if least > of_loop:
         raise NoKernel(
-            f"its weights: a step would take {min(times.values()):.0f} us, most of it "
-            f"to read them, and one of XLA's loop {of_loop:.0f}"
+            f"its weights: a step would take {least:.0f} us, most of it to read them, "
+            f"and one of XLA's loop {of_loop:.0f}"
         )
+
+
+def _layouts(program, rows, groups):
+    """Yield the layouts that a GPU runs; of the last one are all measurements."""
+    gpu = device()
+    for blocks in [c for c in CLUSTERS if gpu.at_once(c) > 0]:
+        # The last block has units too.
+        if (blocks - 1) * Layout(blocks, 8).units(program) < program.units:
+            yield Layout(blocks, 8)
+            # More clusters than the GPU holds at once would wait for each other: at
+            # B 128, H 256, a step takes 4.4 us in place of 2.2 (H200).
+            if groups * -(-rows // 8) > gpu.at_once(blocks):
+                yield Layout(blocks, 16)
+        # These are the fewest blocks in which every lane has one unit.
+        if program.units <= 32 * blocks:
+            return
 
 
 def _estimates(program, rows, groups):
     """{layout: microseconds of a step} of all layouts that fit on the GPU."""
-    gpu, times = device(), {}
-    most = _usual(program, rows, groups, gpu).blocks
-    for blocks in [c for c in CLUSTERS if c <= most and gpu.at_once(c) > 0]:
-        # The last block has units too.
-        if (blocks - 1) * Layout(blocks, 8).units(program) >= program.units:
-            continue
-        # More rows of a cluster gain where not all clusters run at once.
-        many = groups * -(-rows // 8) > gpu.at_once(blocks)
-        for layout in (Layout(blocks, 8), Layout(blocks, 16))[: 1 + many]:
-            if fitted := fits(program, layout, gpu.shared):
-                clusters = groups * -(-rows // layout.rows)
-                time = _microseconds(program, layout, fitted, clusters, gpu)
-                times[layout] = time
+    times = {}
+    for layout in _layouts(program, rows, groups):
+        if fitted := fits(program, layout, device().shared):
+            clusters = groups * -(-rows // layout.rows)
+            times[layout] = _microseconds(program, layout, fitted, clusters)
     return times
-
-
-def _usual(program, rows, groups, gpu):
-    """The layout of which all measurements are."""
-    choices = [c for c in CLUSTERS if gpu.at_once(c) > 0]
-    # The fewest blocks in which every lane has one unit.
-    blocks = min((c for c in choices if program.units <= 32 * c), default=choices[-1])
-    # More clusters than the GPU holds at once would wait for each other: at B 128,
-    # H 256, a step takes 4.4 us in place of 2.2 (H200).
-    return Layout(blocks, 16 if groups * -(-rows // 8) > gpu.at_once(blocks) else 8)
 
 
 def _behind_l2(fitted):
@@ -198,14 +190,14 @@ def _behind_l2(fitted):
     return sum(fit.groups[2] * fit.size for fit in fitted)
 
 
-def _microseconds(program, layout, fitted, clusters, gpu):
+def _microseconds(program, layout, fitted, clusters):
     """Estimate a step of the forward pass.
 
     Measured: 2.1 us at H 240, 2.2 at H 256, 3.1 there with 16 rows, 5.4 at H 400, which
     is where the numbers are from (LN-LSTM, H200). Without the product, or without what
     travels between the blocks, the first takes 0.45 less.
     """
-    height = layout.rows / 8
+    gpu, height = device(), layout.rows / 8
     at_once = min(clusters, gpu.at_once(layout.blocks))
     step = 0.7 + 0.5 * height * layout.of_lane(program)
     if layout.blocks > 1:
@@ -217,9 +209,8 @@ def _microseconds(program, layout, fitted, clusters, gpu):
     # Every block has a copy of what it reads. From memory that would take longer than
     # the loop of XLA.
     read = _behind_l2(fitted)
-    if at_once * layout.blocks * read > gpu.l2:
-        return math.inf
-    if gpu.local_memory(read, layout.rows) > LOCAL_MEMORY:
+    is_too_large = at_once * layout.blocks * read > gpu.l2
+    if is_too_large or gpu.local_memory(read, layout.rows) > LOCAL_MEMORY:
         return math.inf
     step += read / rate
     return step * -(-clusters // at_once)

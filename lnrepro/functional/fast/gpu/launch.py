@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# No public name says that a rule reads the devices of a program.
+# No public name says that a rule reads the devices of a program, or runs a primitive.
+from jax._src.dispatch import apply_primitive
 from jax._src.dispatch import prim_requires_devices_during_lowering as needs_devices
 from jax.extend import core
 from jax.interpreters import batching, mlir
@@ -67,8 +68,7 @@ class Loop:
             int(a.what == "stack") if has_row else None
             for a, has_row, *_ in self.program.arguments
         ]
-        results = range(len(self.program.types))
-        self.result_axes = [1 + (i >= self.program.once) for i in results]
+        self.result_axes = [1 + (a.what == "stack") for a in self.program.results]
         self.rows = math.prod(self.program.batch)
         layout.check(self.program, self.rows, self.layout)
         # Equal loops are one program of XLA, also where each is traced anew.
@@ -83,22 +83,25 @@ class Loop:
         """Hash of what `__eq__` compares."""
         return hash(self._key)
 
-    def __repr__(self):
-        """Name it in a jaxpr."""
-        return f"Loop(units={self.program.units})"
-
     def kernel(self, rows: int, groups: int = 1) -> layout.Kernel:
         """Return the kernel of so many groups of rows."""
         steps = self.parts.steps
         chosen = self.layout
         if chosen is None:
-            found = layout.candidates(self.program, rows, steps, groups)
+            found = layout.candidates(self.program, rows, groups)
             kernels.note_layouts(found)
             chosen = found[0]
         return layout.kernel(self.program, rows, steps, self.reverse, chosen, groups)
 
+    def flat(self, a: jax.Array, axis: int | None) -> jax.Array:
+        """Return an array with one batch axis in place of those of the equations."""
+        if axis is None:
+            return a
+        behind = a.shape[axis + len(self.program.batch) :]
+        return a.reshape(*a.shape[:axis], self.rows, *behind)
+
     def in_xla(
-        self, rows: int, groups: int, own: Sequence[bool], arguments: Sequence
+        self, rows: int, groups: int, own: Sequence[bool], *arguments: jax.Array
     ) -> list:
         """Run the loop of XLA.
 
@@ -114,7 +117,11 @@ class Loop:
             for a, axis, is_own in zip(arguments, self.row_axes, own, strict=True)
         ]
         places = [axis - 1 for axis in self.result_axes]
-        one = jax.vmap(self._in_xla, self.row_axes, places, axis_size=count)
+
+        def in_xla(*arguments):
+            return list(map(self.flat, self._in_xla(*arguments), places))
+
+        one = jax.vmap(in_xla, self.row_axes, places, axis_size=count)
         of_groups = [0 if is_own else None for is_own in own]
         results = jax.vmap(one, of_groups, axis_size=groups)(*folded)
         return list(map(_join_axis, results, self.result_axes))
@@ -135,9 +142,7 @@ class Loop:
             values[second:],
             self.reverse,
         )
-        results = [*(last[i] for i in self.program.carries), *made]
-        types = self.kernel(self.rows).results
-        return [a.reshape(b.shape[1:]) for a, b in zip(results, types, strict=True)]
+        return [*(last[i] for i in self.program.carries), *made]
 
 
 def _split_axis(a, axis, groups):
@@ -164,18 +169,13 @@ def run(loop: Loop, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     Returns:
       The carries that change, what is added up, and what is stacked.
     """
+    arguments = list(map(loop.flat, arguments, loop.row_axes))
     own = (False,) * len(arguments)
-    batch, rows = loop.program.batch, loop.rows
-
-    def flat(a, axis):
-        if axis is None:
-            return a
-        return a.reshape(*a.shape[:axis], rows, *a.shape[axis + len(batch) :])
-
-    arguments = list(map(flat, arguments, loop.row_axes))
-    results = recurrence_p.bind(*arguments, loop=loop, rows=rows, groups=1, own=own)
+    results = recurrence_p.bind(
+        *arguments, loop=loop, rows=loop.rows, groups=1, own=own
+    )
     return [
-        a.reshape(*a.shape[1:axis], *batch, *a.shape[axis + 1 :])
+        a.reshape(*a.shape[1:axis], *loop.program.batch, *a.shape[axis + 1 :])
         for a, axis in zip(results, loop.result_axes, strict=True)
     ]
 
@@ -184,20 +184,14 @@ def run(loop: Loop, arguments: Sequence[jax.Array]) -> list[jax.Array]:
 def _types(*arguments, loop, rows, groups, own):
     # Inside shard_map, a result varies over the axes of the arguments, on their mesh.
     like = functools.partial(arguments[0].update, weak_type=False)
-    mesh, types = arguments[0].sharding.mesh, loop.kernel(rows, groups).results
-    places = [NamedSharding(mesh, P(*[None] * len(a.shape))) for a in types]
-    pairs = zip(types, places, strict=True)
-    return [like(shape=a.shape, dtype=a.dtype, sharding=place) for a, place in pairs]
+    place = functools.partial(NamedSharding, arguments[0].sharding.mesh)
+    return [
+        like(shape=a.shape, dtype=a.dtype, sharding=place(P(*[None] * len(a.shape))))
+        for a in loop.kernel(rows, groups).results
+    ]
 
 
-@functools.cache
-def _jitted(**parameters):
-    return jax.jit(functools.partial(recurrence_p.bind, **parameters))
-
-
-@recurrence_p.def_impl
-def _(*arguments, **parameters):
-    return _jitted(**parameters)(*arguments)
+recurrence_p.def_impl(functools.partial(apply_primitive, recurrence_p))
 
 
 def _batch(arguments, axes, *, loop, rows, groups, own):
@@ -254,15 +248,12 @@ def _lower(ctx, *values, loop, rows, groups, own):
     if loop.layout:
         in_kernel &= (rows, groups) == (loop.rows, 1)
         in_kernel &= _has_one_part(context.axis_context)
+    run = _on_devices
     if context.lowering_parameters.for_export or not in_kernel:
-
-        def function(*arguments):
-            return loop.in_xla(rows, groups, own, arguments)
-
+        run = Loop.in_xla
     elif getattr(context.axis_context, "num_devices", 2) == 1:
-        function = functools.partial(_in_kernel, loop, rows, groups, own)
-    else:
-        function = functools.partial(_on_devices, loop, rows, groups, own)
+        run = _in_kernel
+    function = functools.partial(run, loop, rows, groups, own)
     return mlir.lower_fun(function, multiple_results=True)(ctx, *values)
 
 
@@ -301,9 +292,11 @@ def _on_devices(loop, rows, groups, own, *arguments):
 
 def call(kernel: layout.Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     """Run a kernel in an XLA program for a GPU; return its results."""
-    sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), 1)
-    sizes |= {"grid_x": kernel.blocks, "block_x": kernel.threads}
-    sizes |= {"shared_mem_bytes": kernel.shared}
+    sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), 1) | {
+        "grid_x": kernel.blocks,
+        "block_x": kernel.threads,
+        "shared_mem_bytes": kernel.shared,
+    }
     results = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
         *arguments,
         name="recurrence",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.fast.equations import value_of
+from lnrepro.functional.fast.equations import evaluate, value_of
 from lnrepro.functional.fast.gpu.atoms import Argument, Atom, Place, Product
 from lnrepro.functional.fast.gpu.values import Tracer
 from lnrepro.functional.fast.kernels import NoKernel
@@ -28,18 +28,19 @@ class Program(NamedTuple):
     units: int  # H.
     arguments: list[Place]  # Those that the kernel reads, from their first entries.
     carries: list[int]  # Numbers of the leaves of the carry that change.
-    # (offset, atom, whether it stands for H units) of each array in memory: these
-    # leaves, their new values, what is added up over the steps, and what is stacked.
-    start: list[list]
-    carry: list[list]
-    sums: list[list]
-    outputs: list[list]
-    once: int  # The results without steps: `carry` and `sums`.
-    # Shape and dtype of a row of all results, of `outputs` in a step.
-    types: list[jax.ShapeDtypeStruct]
+    carry: list[tuple[Atom, Atom]]  # Before and after a step.
+    results: list["Result"]
     inputs: list[Atom]
     products: list[Product]
     rounds: list["Round"]
+
+
+class Result(NamedTuple):
+    """A result of the kernel."""
+
+    what: str  # "carry", "sum" over the steps, or "stack" [T, ...].
+    row: jax.ShapeDtypeStruct  # A row of it, in a step.
+    array: list  # (offset, atom, whether it stands for H units) of a row.
 
 
 class Round(NamedTuple):
@@ -76,14 +77,24 @@ def trace(parts: Parts) -> Program:
     kinds |= dict.fromkeys(carry, "carry") | dict.fromkeys(parts.to_loop, "stack")
     arguments = [Argument(i, v, kinds[v]) for i, v in enumerate(kinds)]
     values: dict = dict(zip(kinds, arguments, strict=True))
-    start = [list(tracer.stored(tracer.array(values[v]))) for v in carry]
-    tracer.evaluate(parts.loop, values)
-    new = [parts.new_carry[i] for i in changing]
-    results, once = [*new, *parts.to_sums, *parts.to_after], len(new + parts.to_sums)
-    dtypes = [v.aval.dtype for v in results]
-    dtypes[len(new) : once] = [jnp.float32] * len(parts.to_sums)
-    stored = [list(tracer.stored(tracer.array(value_of(v, values)))) for v in results]
-    kept = [atom for array in start + stored for _, atom, _ in array]
+    results = []
+
+    def atoms_of(v):
+        return list(tracer.stored(tracer.array(value_of(v, values))))
+
+    def add(what, names):
+        for v in names:
+            dtype = jnp.float32 if what == "sum" else v.aval.dtype
+            row = jax.ShapeDtypeStruct(v.aval.shape[len(batch) :], dtype)
+            results.append(Result(what, row, atoms_of(v)))
+
+    add("carry", carry)
+    evaluate(parts.loop, values, tracer.results)
+    new = [a for i in changing for _, a, _ in atoms_of(parts.new_carry[i])]
+    add("sum", parts.to_sums)
+    add("stack", parts.to_after)
+    old = [a for result in results[: len(carry)] for _, a, _ in result.array]
+    kept = [*new, *(a for result in results for _, a, _ in result.array)]
     _merge_moments(_needed(kept), tracer.units)
     atoms = _needed(kept)
     products = tracer.products
@@ -99,15 +110,8 @@ def trace(parts: Parts) -> Program:
         tracer.units,
         [read[a] for a in arguments if a in read],
         changing,
-        start,
-        stored[: len(new)],
-        stored[len(new) : once],
-        stored[once:],
-        once,
-        [
-            jax.ShapeDtypeStruct(v.aval.shape[len(batch) :], dtype)
-            for v, dtype in zip(results, dtypes, strict=True)
-        ],
+        list(zip(old, new, strict=True)),
+        results,
         inputs,
         products,
         _rounds(atoms),
@@ -129,14 +133,14 @@ def _needed(atoms):
 def _merge_moments(atoms, units):
     """Exchange sums of squared deviations with the sum that their mean is made of."""
     for a in atoms:
-        if a.kind != "sum" or any(x.how != "square" for x in a.args):
+        if a.kind != "sum" or {x.how for x in a.args} != {"square"}:
             continue
         deviations = [x.args[0] for x in a.args]
-        if any(d.how != "sub" for d in deviations):
+        if {d.how for d in deviations} != {"sub"}:
             continue
-        values = tuple(d.args[0] for d in deviations)
-        mean = deviations[0].args[1]
-        if mean.how != "div" or any(d.args[1] is not mean for d in deviations):
+        values, means = zip(*(d.args for d in deviations), strict=True)
+        mean = means[0]
+        if mean.how != "div" or {*means} != {mean}:
             continue
         total, count = mean.args
         is_mean = total.kind == "sum" and count.value == units * len(values)

@@ -62,13 +62,9 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
       constants: {name: number}, those that source/parts.cuh asks for.
       fits: where the weights of its products lie.
     """
-    parameters = [
-        f"const {TYPES[a.aval.dtype]}* __restrict__ a{a.number}"
-        for a, *_ in program.arguments
-    ]
-    parameters.append("const int* __restrict__ sizes")
-    for i, a in enumerate(program.types):
-        parameters.append(f"{TYPES[a.dtype]}* __restrict__ y{i}")
+    memory = _memory(program)
+    parameters = [f"{a.type}* __restrict__ {name}" for name, a in memory.items()]
+    parameters.insert(len(program.arguments), "const int* __restrict__ sizes")
     products, start, expected = [], [], []
     pairs = zip(program.products, fits, strict=True)
     for i, ((weight, is_transposed, _), fit) in enumerate(pairs):
@@ -78,32 +74,34 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
         start.append(f"P{i}::Weights w{i}; P{i}::Local l{i};")
         start.append(f"sm.p{i}.start(w{i}, l{i}, a{weight.number}, me);")
         expected.append(f"sm.p{i}.expect_step(t);")
-    stacks = _stacks(program)
-    places = dict.fromkeys(stacks.values())
-    start += [place.first() for place in places]
-    start += [_define(a, _read(a, stacks)) for a in program.inputs]
+    next_inputs, moves = [], []
+    names = [*(f"a{a.how.argument.number}" for a in program.inputs), *memory]
+    stacks = [memory[name] for name in names if memory[name].time]
+    for first, next, move in dict.fromkeys(a.moves() for a in stacks):
+        start.append(first)
+        next_inputs.append(next)
+        moves.append(move)
+    start += [_define(a, _read(a, memory)) for a in program.inputs]
     read = [a for a in program.inputs if a.how.argument.what == "stack"]
-    next_inputs = [place.next() for place in places]
-    next_inputs += [_define(a, _read(a, stacks, "next_"), "next_") for a in read]
+    next_inputs += [_define(a, _read(a, memory, "next_"), "next_") for a in read]
 
-    old = [a for array in program.start for _, a, _ in array]
-    new = [a for array in program.carry for _, a, _ in array]
-    new_carry = [_define(a, _value(b), "next_") for a, b in zip(old, new, strict=True)]
-    new_carry += [_set(a, _value(a, "next_")) for a in old + read]
-    new_carry += [place.move() for place in places]
+    new_carry = [_define(a, _value(new), "next_") for a, new in program.carry]
+    changing = [*(a for a, _ in program.carry), *read]
+    new_carry += [_set(a, _value(a, "next_")) for a in changing]
+    new_carry += moves
     results, outputs, totals = [], {}, []
-    for i, array in enumerate((*program.start, *program.sums, *program.outputs)):
+    for i, (what, _, array) in enumerate(program.results):
         for offset, a, is_units in array:
             value, in_step = _value(a), outputs.setdefault(a, [])
-            if len(program.start) <= i < program.once:
+            if what == "sum":
                 value = f"sm.total{len(totals)}[n][tid]"
                 totals.append(f"volatile float total{len(totals)}[NU][32 * R];")
                 start.append(f"EACH {value} = 0.f;")
                 in_step.append(f"EACH {value} += {_value(a)};")
-            line = _store(i, program, stacks, offset, value, is_units)
-            (results if i < program.once else in_step).append(line)
+            line = _store(f"y{i}", memory, offset, value, is_units)
+            (in_step if what == "stack" else results).append(line)
     sections = {
-        "of_group": _of_group(program),
+        "of_group": _of_group(memory, len(program.arguments)),
         "products": products,
         "start": start,
         "expected": expected,
@@ -121,14 +119,65 @@ def source(program: Program, constants: dict[str, int], fits: list[Fit]) -> str:
     )
 
 
-def _of_group(program):
+class Memory(NamedTuple):
+    """An array in memory, of all steps or of none.
+
+    Of all steps, a number that grows from step to step tells where a kernel is. Arrays
+    of one size share it. Products by B for every array in each step, in place of it,
+    were a tenth of all instructions; a pointer for every array takes registers.
+    """
+
+    type: str
+    time: bool  # Whether it is [T, ...].
+    has_row: bool
+    size: int  # Numbers of a row.
+    has_units: bool  # Whether the number counts to the unit of a lane.
+
+    @property
+    def at(self) -> str:
+        """The name of the number."""
+        return f"at{self.size}{'b' * self.has_row}{'u' * self.has_units}"
+
+    def moves(self) -> tuple[str, str, str]:
+        """Return the statements that start, name the next, and move the number."""
+        row = "((long long)first * B + row)" if self.has_row else "(long long)first"
+        unit, rows = " + unit" * self.has_units, " * B" * self.has_row
+        step = f"(long long)({{}}{rows}) * {self.size}"
+        return (
+            f"long long {self.at} = {row} * {self.size}{unit};",
+            f"const long long next_{self.at} = {self.at} + {step.format('to_next')};",
+            f"{self.at} += {step.format('ahead')};",
+        )
+
+    def index(self, offset: int, is_units: bool, step: str) -> str:
+        """Return where an atom lies, at this step or the "next_" one."""
+        if self.time:
+            place = f"{step}{self.at} + "
+            unit = " - unit" * (self.has_units and not is_units)
+        else:
+            place = f"(size_t)row * {self.size} + " * self.has_row
+            unit = " + unit" * is_units
+        return f"{place}{offset}{unit}{' + 32 * n' * is_units}"
+
+
+def _memory(program):
+    """{name: array} of what a kernel reads, and of its results."""
+    of_units, found = {a.how.argument for a in program.inputs if a.per_unit}, {}
+    for a, has_row, size, _ in program.arguments:
+        words = f"const {TYPES[a.aval.dtype]}", a.what == "stack", has_row, size
+        found[f"a{a.number}"] = Memory(*words, a in of_units)
+    for i, (what, row, array) in enumerate(program.results):
+        words = TYPES[row.dtype], what == "stack", True, math.prod(row.shape)
+        found[f"y{i}"] = Memory(*words, any(is_units for *_, is_units in array))
+    return found
+
+
+def _of_group(memory, arguments):
     """The statements that move pointers to what a group has for itself."""
-    for i, (a, has_row, size, _) in enumerate(program.arguments, 2):
-        words = "T * " * (a.what == "stack") + "B * " * has_row + str(size)
-        yield f"a{a.number} += sizes[{i}] * group * {words};"
-    for i, a in enumerate(program.types):
-        time = "T * " * (i >= program.once)
-        yield f"y{i} += group * {time}B * {math.prod(a.shape)};"
+    for i, (name, a) in enumerate(memory.items()):
+        own = f"sizes[{i + 2}] * " * (i < arguments)
+        words = f"{own}group * {'T * ' * a.time}{'B * ' * a.has_row}{a.size}"
+        yield f"{name} += {words};"
 
 
 def _rounds(program: Program, outputs: dict[Atom, list[str]]) -> Iterator[str]:
@@ -204,76 +253,10 @@ def _set(a, expression, prefix="v"):
     return f"{'EACH ' * a.per_unit}{_value(a, prefix)} = {expression};"
 
 
-class Stack(NamedTuple):
-    """Where a kernel is in an array [T, ...]: a number that grows from step to step.
-
-    Arrays of one size share it. Products by B for every array in each step, in place of
-    it, were a tenth of all instructions; a pointer for every array takes registers.
-    """
-
-    has_row: bool
-    size: int  # Numbers of a row.
-    has_units: bool  # Whether it counts to the unit of a lane.
-
-    @property
-    def name(self) -> str:
-        """The name of its variable."""
-        return f"at{self.size}{'b' * self.has_row}{'u' * self.has_units}"
-
-    def first(self) -> str:
-        """Return the statement that starts it at the first step."""
-        row = "((long long)first * B + row)" if self.has_row else "(long long)first"
-        unit = " + unit" * self.has_units
-        return f"long long {self.name} = {row} * {self.size}{unit};"
-
-    def next(self) -> str:
-        """Return the statement that names its place at the next step."""
-        place = f"{self.name} + {self._by('to_next')}"
-        return f"const long long next_{self.name} = {place};"
-
-    def move(self) -> str:
-        """Return the statement that moves it to the next step."""
-        return f"{self.name} += {self._by('ahead')};"
-
-    def _by(self, steps):
-        rows = f"{steps} * B" if self.has_row else steps
-        return f"(long long)({rows}) * {self.size}"
-
-    def index(self, offset: int, is_units: bool) -> str:
-        """Return where an atom lies."""
-        if is_units:
-            return f"{self.name} + {offset} + 32 * n"
-        return f"{self.name} + {offset}{' - unit' * self.has_units}"
-
-
-def _stacks(program):
-    """The arrays of all steps that a kernel reads and writes, by name."""
-    found = {}
-    for a in program.inputs:
-        argument, has_row, size, _ = a.how
-        if argument.what == "stack":
-            name = f"a{argument.number}"
-            has_units = a.per_unit or (name in found and found[name].has_units)
-            found[name] = Stack(has_row, size, has_units)
-    for i, array in enumerate(program.outputs, program.once):
-        has_units = any(is_units for *_, is_units in array)
-        size = math.prod(program.types[i].shape)
-        found[f"y{i}"] = Stack(True, size, has_units)
-    return found
-
-
-def _index(name, stacks, has_row, size, offset, is_units):
-    """Where an atom lies in an array, at the step of its pointer if it is a stack."""
-    if name in stacks:
-        return stacks[name].index(offset, is_units)
-    unit = " + unit + 32 * n" * is_units
-    return f"{f'(size_t)row * {size} + ' * has_row}{offset}{unit}"
-
-
-def _read(a, stacks, step=""):
-    argument, has_row, size, offset = a.how
+def _read(a, memory, step=""):
+    argument, has_row, _, offset = a.how
     name = f"a{argument.number}"
-    at = step + _index(name, stacks, has_row, size, offset, a.per_unit)
+    at = memory[name].index(offset, a.per_unit, step)
     conditions = ["has_row"] * has_row + ["me.has(n)"] * a.per_unit
     value = f"number({name}[{at}])"
     if not conditions:
@@ -282,11 +265,9 @@ def _read(a, stacks, step=""):
     return f"{' && '.join(conditions)} ? {value} : {zero}"
 
 
-def _store(i, program, stacks, offset, value, is_units):
-    """The statement that stores a value in result i."""
-    size = math.prod(program.types[i].shape)
-    at = _index(f"y{i}", stacks, True, size, offset, is_units)
-    put = f"put(&y{i}[{at}], {value});"
+def _store(name, memory, offset, value, is_units):
+    """The statement that stores a value in a result."""
+    put = f"put(&{name}[{memory[name].index(offset, is_units, '')}], {value});"
     if is_units:
         return f"if (has_row) EACH if (me.has(n)) {put}"
     return f"if (has_row && me.block == 0 && me.lane == 0) {{ const int n = 0; {put} }}"

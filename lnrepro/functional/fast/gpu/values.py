@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lnrepro.functional.fast.equations import evaluate, results_of
+from lnrepro.functional.fast.equations import results_of
 from lnrepro.functional.fast.gpu.atoms import (
     ELEMENTWISE,
     SAME,
@@ -54,19 +54,6 @@ class Tracer:
         self.atoms: list[Atom] = []
         self.products: list[Product] = []
         self._memo: dict[tuple, Atom] = {}
-
-    def evaluate(self, equations: Sequence, values: dict) -> None:
-        """Evaluate equations in their order.
-
-        Args:
-          equations: the equations.
-          values: {variable: array, argument, or numbers that are known}, to read and to
-            add to.
-
-        Raises:
-          NoKernel: an operation that a kernel does not have.
-        """
-        evaluate(equations, values, self._results)
 
     def array(self, value: Any) -> Array:
         """Return the array of an argument, or of numbers that are known."""
@@ -115,7 +102,12 @@ class Tracer:
             raise NoKernel(f"an array {shape}: too many numbers for a lane")
         return [(i * size, size) for i in range(count)]
 
-    def _results(self, e, inputs):
+    def results(self, e: Any, inputs: Sequence) -> Sequence:
+        """Return the arrays, or known numbers, that an equation makes of some.
+
+        Raises:
+          NoKernel: a kernel does not have the operation.
+        """
         name, out = e.primitive.name, e.outvars[0].aval
         if name in SAME:
             return inputs
@@ -165,6 +157,8 @@ class Tracer:
 
     def _operate(self, name, type, *args):
         """An element-wise operation, or a simpler atom of the same value."""
+        if name == "mul" and args[0] is args[1]:
+            name, args = "square", args[:1]
         # Masks of gates are literals.
         if name == "select_n" and args[0].value is not None:
             return args[1 + int(args[0].value)]
@@ -199,15 +193,12 @@ class Tracer:
 
     def _power(self, exponent, type, arrays, shape):
         """An integer power by products."""
-        if abs(exponent) == 2:
-            result = self._elementwise("square", type, arrays, shape)
-        else:
-            result = arrays[0]
-            for _ in range(abs(exponent) - 1):
-                result = self._elementwise("mul", type, [result, *arrays], shape)
+        result = arrays[0]
+        for _ in range(abs(exponent) - 1):
+            result = self._elementwise("mul", type, [result, *arrays], shape)
         if exponent > 0:
             return result
-        one = self.array(np.ones(result.codes.shape, np.float32))
+        one = self.array(np.float32(1))
         return self._elementwise("div", type, [one, result], shape)
 
     def _elementwise(self, name, type, arrays, shape):
@@ -232,8 +223,7 @@ class Tracer:
         """a [B, K] times a weight [K, N], or [N, K] transposed."""
         ((of_a, of_weight), batch) = e.params["dimension_numbers"]
         precision = e.params["precision"]
-        precisions = precision if isinstance(precision, tuple) else (precision,)
-        if any(p not in TF32 for p in precisions):
+        if not {*(precision if isinstance(precision, tuple) else [precision])} <= TF32:
             raise NoKernel("a precision other than 'default' and 'tensorfloat32'")
         shapes, axes = [v.aval.shape for v in e.invars], self._axes
         is_weight = isinstance(weight, Argument) and weight.what == "constant"
