@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
+from docs.examples.user_cells import AttentionCell
 from experiments.draw import attention
 from experiments.handwriting.window import WindowCell
 from lnrepro.functional import (
@@ -23,7 +23,6 @@ from lnrepro.functional import (
     GRUCell,
     LSTMCell,
     ScanOptions,
-    SimpleCell,
     scan,
     stack,
     unroll,
@@ -43,12 +42,9 @@ def cells(units: int) -> dict:
     return {
         "lstm": LSTMCell(units, "layer"),
         "lstm_batch": LSTMCell(units, "batch"),
-        "lstm_learned": LSTMCell(units, "layer", learned_carry=True, peephole=True),
         "gru": GRUCell(units, "layer"),
         "gru_before": GRUCell(units, "rms", reset="before"),
         "dreamer": DreamerGRUCell(units, "layer"),
-        "simple_weight": SimpleCell(units, "weight"),
-        "projected": ProjectedLSTMCell(units, hidden=2 * units),
         "attention": AttentionCell(units, memory_features=units),
         "window": WindowCell(LSTMCell(units, "layer"), 60, 10, -3.0),
         "zoneout": zoneout(LSTMCell(units, "layer"), 0.1, 0.1),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax import export
 from jax.flatten_util import ravel_pytree
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from lnrepro.functional import (
@@ -141,19 +141,6 @@ def jvp(cell):
         jax.jit(lambda a, t: jax.jvp(lean, a, t)).lower(arguments, tangents)
 
 
-def explicit_mesh(cell):
-    """The batch sharded over a mesh with Explicit axes, and a carry that is not."""
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Explicit,))
-    # Outside of the mesh, since they are kept for the other checks.
-    params, how = params_of(cell), {"initial_carry": first_carry(cell)}
-    expected = gradient(cell)(params, X, **how)
-    with jax.set_mesh(mesh):
-        params = jax.device_put(params, NamedSharding(mesh, P()))
-        x = jax.device_put(X, NamedSharding(mesh, P("data")))
-        sharded = gradient(cell)(params, x, **how)
-    close(sharded, expected)
-
-
 def shard_map(cell):
     """Each device runs its rows; batch norm then has statistics of its own rows."""
     mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
@@ -185,13 +172,12 @@ COLUMNS = (
     streaming,
     bfloat16,
     jvp,
-    explicit_mesh,
     shard_map,
     jax_export,
 )
 # Checks of other files: test_cells.py, test_transforms.py and test_wrappers.py.
 OTHERS = ["masks with holes", "length 0", "resets", "reverse"]
-OTHERS += ["second derivatives", "zoneout"]
+OTHERS += ["second derivatives", "explicit mesh", "zoneout"]
 
 # By default each check runs with one cell. What treats statistics of the batch apart
 # runs with batch norm, too. All cells have all checks in the nightly job.
@@ -199,7 +185,6 @@ QUICK = {
     "LSTM, layer": (bfloat16, any_batch_axes),
     "GRU, batch": (streaming, bfloat16, shard_map),
     "DreamerGRU, layer": (jvp, jax_export),
-    "Simple, layer": (explicit_mesh,),
 }
 
 

@@ -157,42 +157,6 @@ def test_outputs_have_the_wider_dtype_and_carries_float32_at_least(x64):
         dtypes(cell, single, single, wide)
 
 
-BLOCK = DreamerBlockGRUCell(H, hidden_features=16, input_sizes=(H,), blocks=4)
-REMEMBERS = LSTMCell(H, "none", forget_bias=6.0)
-LAYER = LSTMCell(H, forget_bias=6.0, scale_init=GAIN)
-# Cells that remember for a thousand steps: the cell, the bias of its update gate and
-# the gate's number, and a limit to the error of the carry after these steps. That is
-# twice the largest of three keys, in the forms of CPUs and GPUs.
-THOUSAND = {
-    "lstm": (REMEMBERS, None, 0.08),
-    "lstm_layer": (LAYER, None, 0.02),
-    "gru_layer": (GRUCell(H, scale_init=GAIN), ("bias_h", 0), 0.012),
-    "dreamer_block": (BLOCK, ("bias_gates", 2), 0.006),
-    "stack": (stack(REMEMBERS, GRUCell(H, "none"), skip="residual"), None, 0.06),
-    "zoneout": (zoneout(LAYER, 0.1, 0.1), None, 0.015),
-}
-
-
-def error_of_a_thousand_steps(name, platform, excess, seed=0):
-    """The error of a bfloat16 cell's carry, against float64 from the same numbers."""
-    cell, gate, _ = THOUSAND[name]
-    params = jax.tree.map(np.copy, fresh(cell, jnp.bfloat16, seed))
-    if gate is not None:
-        bias, number = gate
-        params[bias][number * H : (number + 1) * H] = -6
-    draw = jax.jit(jax.random.normal, static_argnums=(1, 2))
-    x = jax.device_get(draw(jax.random.key(seed + 1), (4, 1000, H), jnp.bfloat16))
-
-    @functools.partial(compiled, excess=excess)
-    def carry(params, x):
-        options = ScanOptions(platform=platform)
-        return unroll(cell, params, x, options=options).carry
-
-    found = carry(params, x)
-    with jax.enable_x64(True):
-        return relative_error(found, carry(*as_dtype((params, x), jnp.float64)))
-
-
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_products_over_blocks_for_a_cpu_are_float32(target, backend, monkeypatch):
@@ -206,21 +170,6 @@ def test_products_over_blocks_for_a_cpu_are_float32(target, backend, monkeypatch
         )
     (dtype,) = {a.aval.dtype for a in product.invars}
     assert (dtype == jnp.float32) == ("cpu" in (target, backend))
-
-
-@pytest.mark.parametrize(
-    ("name", "excess", "platform"),
-    [
-        ("lstm", False, "cpu"),
-        # A product over blocks, which XLA's CPU backend treats by itself.
-        ("dreamer_block", False, "cpu"),
-        *[nightly(*case) for case in itertools.product(THOUSAND, (False, True), FORMS)],
-    ],
-)
-def test_a_bfloat16_cell_keeps_what_it_remembers_for_a_thousand_steps(
-    name, excess, platform
-):
-    assert error_of_a_thousand_steps(name, platform, excess) < THOUSAND[name][2]
 
 
 def test_a_fresh_carry_can_be_donated():
