@@ -216,14 +216,19 @@ def _scan(
                 kernels.note(way.reason)
     if traced.is_lean:
         not_kept = _not_kept(traced, carry, options.save)
+    form, forward_chunk, backward_chunk = form_and_chunks(
+        context_of_call.platform, x, steps, weights, options, way
+    )
     plan = Plan(
-        step,
-        output,
-        reverse,
-        not_kept,
-        options,
-        context_of_call,
-        *form_and_chunks(context_of_call.platform, x, steps, weights, options, way),
+        step=step,
+        output=output,
+        reverse=reverse,
+        not_kept=not_kept,
+        options=options,
+        context=context_of_call,
+        form=form,
+        forward_chunk=forward_chunk,
+        backward_chunk=backward_chunk,
     )
     if options.backward == "autodiff" or not traced.is_lean:
         return _plain_scan(plan, weights, params, carry, x, context)
