@@ -5,7 +5,6 @@ in entry points of the group "lnrepro.data": docs/data.md.
 """
 
 import difflib
-import importlib
 import os
 import pathlib
 import re
@@ -72,8 +71,7 @@ def data_root(data_dir: DataDir = None) -> pathlib.Path:
 def known_reader(name: str) -> Reader | None:
     """Return the reader of a set; None if this process knows none of this name."""
     if name in TABLE:
-        module, _, reader = TABLE[name].partition(":")
-        return getattr(importlib.import_module(module), reader)
+        return metadata.EntryPoint(name, TABLE[name], ENTRY_POINTS).load()
     for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=name):
         return entry_point.load()
     return None
