@@ -47,7 +47,7 @@ def nll(
       batch: "image" [B, S, S] and "index" [B].
 
     Returns:
-      {`name_of_nll(samples)`: [B]}
+      {"nll": [B]}
 
     References:
       Burda, Grosse and Salakhutdinov (2015), eq. 8.
@@ -63,9 +63,4 @@ def nll(
     # [samples, B].
     log_weights = jax.lax.map(log_weight, jax.random.split(key, samples))
     estimate = jax.nn.logsumexp(log_weights, axis=0) - jnp.log(samples)
-    return {name_of_nll(samples): -estimate}
-
-
-def name_of_nll(samples: int) -> str:
-    """Return the name of the estimate of -log p(x) from a number of samples."""
-    return f"nll_iw{samples}"
+    return {"nll": -estimate}

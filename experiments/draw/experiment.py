@@ -31,6 +31,7 @@ def make(config: ConfigDict) -> Experiment:
     draw = Draw(config)
     key = jax.random.key(config.evaluation_seed)
     samples = config.importance_samples
+    name_of_nll = f"nll_iw{samples}"
     mean_bounds = mean_over_examples(partial(evaluations.bounds, draw, key))
     mean_nll = mean_over_examples(partial(evaluations.nll, draw, key, samples))
 
@@ -59,13 +60,12 @@ def make(config: ConfigDict) -> Experiment:
         # of a part.
         selected = images[evenly_spaced(len(images), config.importance_examples)]
         examples = eval_batches({"image": selected}, config.eval_batch_size)
-        scalars = mean_nll(vars, examples)
+        scalars = {name_of_nll: mean_nll(vars, examples)["nll"]}
         shown = images[evenly_spaced(len(images), pictures.EXAMPLES)]
         drawn = pictures.draw_all(draw, vars["params"], shown, key)
         return Evaluation(scalars, drawn, pictures.TEXTS)
 
     batches = partial(training_batches, config)
     evals = split_evals(config, evaluate, EVAL_METRICS)
-    final_metrics = {evaluations.name_of_nll(samples): NATS}
-    evals["final"] = split_eval(config, "test", evaluate_final, final_metrics)
+    evals["final"] = split_eval(config, "test", evaluate_final, {name_of_nll: NATS})
     return Experiment(init, loss, batches, evals, TRAIN_METRICS)
