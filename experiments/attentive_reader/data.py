@@ -17,27 +17,12 @@ from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.readers.cnn import FIRST_ENTITY
-from lnrepro.errors import UserError
 from lnrepro.fields import Size
 
 # "passage" and "question", ragged word numbers, and "answer" [N].
 Columns = dict[str, np.ndarray | Ragged]
 Batch = dict[str, np.ndarray]
 TEXTS = ("passage", "question")
-
-
-def check(config: ConfigDict) -> None:
-    """Check that the entities are words of the vocabulary.
-
-    Raises:
-      UserError: there are too many.
-    """
-    spec = config.data
-    if spec.entities >= spec.vocabulary:
-        raise UserError(
-            f"config.data.entities = {spec.entities}: give 1 to vocabulary - 1 = "
-            f"{spec.vocabulary - 1}"
-        )
 
 
 def sizes(config: ConfigDict) -> dict[str, Size]:

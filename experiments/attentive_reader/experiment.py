@@ -13,7 +13,6 @@ from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 from . import evaluate as evaluations
 from . import pictures
 from .data import (
-    check,
     evaluation_batches,
     open_split,
     permute_entities,
@@ -41,7 +40,6 @@ def make(config: ConfigDict) -> Experiment:
     reading. The evaluation "attention" gives pictures of validation passages. The other
     evaluations are names of splits.
     """
-    check(config)
     spec = config.data
     reader = Reader(config)
 

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from lnrepro.errors import UserError
 from lnrepro.functional import LSTMCell, ScanOptions, norms, unroll
 
 from .data import TEXTS
@@ -59,10 +60,19 @@ class Reader:
     """The network of a config, as functions of its parameters and statistics."""
 
     def __init__(self, config: ConfigDict):
-        """Take the sizes of `config.model` and of the vocabulary."""
-        sizes = config.model
+        """Take the sizes of `config.model` and of the vocabulary.
+
+        Raises:
+          UserError: not all entities are words of the vocabulary.
+        """
+        sizes, spec = config.model, config.data
+        if spec.entities >= spec.vocabulary:
+            raise UserError(
+                f"config.data.entities = {spec.entities}: give 1 to vocabulary - 1 = "
+                f"{spec.vocabulary - 1}"
+            )
         self.sizes = sizes
-        self.vocabulary = config.data.vocabulary
+        self.vocabulary = spec.vocabulary
         self.everywhere = config.norm.endswith(EVERYWHERE)
         norm = config.norm.removesuffix(EVERYWHERE)
         self.batch = norm == "batch"
