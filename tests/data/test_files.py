@@ -86,8 +86,8 @@ def test_another_file_in_place_of_the_right_one_is_named(tmp_path, read):
 
 
 def test_bytes_that_are_not_utf8_are_windows_1252_and_named_once(monkeypatch):
-    # A block is a line or two.
-    monkeypatch.setattr(files, "BLOCK", 7)
+    # The first block has two lines.
+    monkeypatch.setattr(files, "BLOCK", 30)
     content = TEXT.encode() + b"don\x92\x92t\n" + "é\n".encode() + b"caf\xe9"
     with pytest.warns(UserWarning, match="Windows-1252") as found:
         text = files.decode(content, "f")
