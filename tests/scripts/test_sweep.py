@@ -15,6 +15,7 @@ import types
 import pytest
 
 from lnrepro.config import flat
+from lnrepro.engine.workdir import is_training
 from scripts import sweep as script
 from scripts.sweeps import local, on_ray, on_slurm, planned_runs
 from tests.hardening.processes import assert_same_run
@@ -377,12 +378,6 @@ def test_local_stopped_and_started_again(home, undisturbed):
     assert_resumed_to_the_same_bits(undisturbed, root, interrupted)
 
 
-def below(pid):
-    """A process and all that it started, itself first."""
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(p for child in children for p in below(int(child)))]
-
-
 @linux
 @pytest.mark.slow
 def test_ray_goes_on_when_a_node_is_killed(home, undisturbed, monkeypatch):
@@ -392,28 +387,21 @@ def test_ray_goes_on_when_a_node_is_killed(home, undisturbed, monkeypatch):
     root = home / "ray"
     for name, value in environment(home).items():
         monkeypatch.setenv(name, value)
-    head = {"num_cpus": 1, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    nodes = [cluster.head_node]
+    cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
-        nodes.append(cluster.add_node(num_cpus=1))
+        first = cluster.add_node(num_cpus=1)
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         process = sweep(home, root, "--launcher", "ray")
-        second = nodes[1].all_processes["raylet"][0].process.pid
-
-        def on_second_node():
-            run = training(root)
-            return run and trainer(run) in below(second) and run
-
-        interrupted = until(on_second_node, 300)
-        for pid in below(second):
-            os.kill(pid, signal.SIGKILL)
+        interrupted = until(lambda: training(root), 300)
+        cluster.remove_node(first, allow_graceful=False)
+        # The trainer dies with its node.
+        until(lambda: not is_training(interrupted))
+        second = cluster.add_node(num_cpus=1)
         out, _ = process.communicate(timeout=600)
         assert process.returncode == 0, out
+        # Gracefully, Ray would wait long for the node that is dead.
+        cluster.remove_node(second, allow_graceful=False)
     finally:
-        # At once: to drain a node that is dead may take Ray very long.
-        for node in nodes[::-1]:
-            cluster.remove_node(node, allow_graceful=False)
         cluster.shutdown()
     assert_resumed_to_the_same_bits(undisturbed, root, interrupted.name)
 
