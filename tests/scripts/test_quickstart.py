@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -14,12 +13,9 @@ from tests.runs import ROOT
 @pytest.fixture
 def checkout(tmp_path):
     """A checkout with a .venv whose Python runs `pip` as the test says."""
-    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "lnrepro").mkdir()
-    (tmp_path / "scripts").mkdir()
-    for name in ("quickstart", "venv.sh"):
-        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    files = ["pyproject.toml", "constraints.txt", "README.md", "LICENSE"]
+    for name in [*files, "lnrepro", "scripts"]:
+        (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / ".venv/bin").mkdir(parents=True)
     return tmp_path
 

@@ -113,6 +113,7 @@ def test_kept_records_join_the_report(tmp_path, monkeypatch):
         reproduce.main([*flags, "--records", str(tmp_path)])
 
 
-def test_a_time_without_an_end_is_refused():
-    with refused("--hours nan: a time of 0 or more"):
-        reproduce.main(["--scale", "smoke", "--hours", "nan"])
+@pytest.mark.parametrize("hours", ["nan", "inf"])
+def test_a_time_that_is_no_number_is_refused(hours):
+    with refused(f"--hours {hours}: a time of 0 or more"):
+        reproduce.main(["--scale", "smoke", "--hours", hours])
