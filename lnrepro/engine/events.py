@@ -4,8 +4,6 @@ import pathlib
 import time
 from typing import Any
 
-import numpy as np
-
 
 class Events:
     """TensorBoard's event file of one process.
@@ -45,12 +43,6 @@ class Events:
     def scalar(self, name: str, value: float, step: int) -> None:
         """Append one number."""
         self._add(step=step, summary=self._summary.scalar(name, value))
-
-    def image(self, name: str, image: np.ndarray, step: int) -> None:
-        """Append an image [H, W, 3], or the last frame of [N, H, W, 3]."""
-        frame = image.reshape(-1, *image.shape[-3:])[-1]
-        shown = self._summary.image(name, frame, dataformats="HWC")
-        self._add(step=step, summary=shown)
 
     def _add(self, **fields):
         self._file.write_event(self._event(wall_time=time.time(), **fields))

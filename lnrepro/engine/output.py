@@ -67,8 +67,8 @@ class Output:
             self._events.scalar(name, value, step)
         self._progress.metrics(step, values, important)
 
-    def evaluated(self, evaluations: Iterable[Evaluation], step: int) -> None:
-        """Write what evaluations show, also for TensorBoard.
+    def evaluated(self, evaluations: Iterable[Evaluation]) -> None:
+        """Write what evaluations show.
 
         Raises:
           RunError: the run directory is not ours, see `Lock.check_held`.
@@ -79,8 +79,6 @@ class Output:
         self._lock.check_held()
         for evaluation in evaluations:
             artifacts.write(self._run.folder / "artifacts", evaluation)
-            for name, image in evaluation.images.items():
-                self._events.image(name, image, step)
 
     def flush(self) -> Sequence[int]:
         """Put all records on disk, and return what a checkpoint says of them.

@@ -245,7 +245,7 @@ class Trainer:
         if found:
             self._output.record(self._step, found, important=True)
         check_finite(found, self._step)
-        self._output.evaluated(evaluations.values(), self._step)
+        self._output.evaluated(evaluations.values())
         return found
 
     def _evaluate_due(self, names: Sequence[str]) -> None:
