@@ -35,8 +35,7 @@ def mean_over_examples(
     Returns:
       (vars, batches) -> {name: mean}. Each batch has a "mask" [B], 1 for an example and
       0 for padding. Sums within a batch run on the devices in float32, sums over
-      batches on the host in float64. It raises ValueError where the batches hold no
-      example.
+      batches on the host in float64.
     """
 
     @jax.jit
@@ -57,10 +56,6 @@ def mean_over_examples(
             # host. With all of them, their memory would be taken at once.
             jax.block_until_ready(found[-AHEAD - 1 : -AHEAD])
         count = sum(float(rows) for _, rows in found)
-        if not count:
-            raise ValueError(
-                "no example to evaluate: every row of every batch is masked"
-            )
         means = {}
         for name in found[0][0]:
             means[name] = sum(float(totals[name]) for totals, _ in found) / count
@@ -139,26 +134,24 @@ def rows_of_examples(
       (vars, batches, N) -> [N, ...], whose row i belongs to example i. Each batch has a
       "mask" and an "index" [B], as those of `lnrepro.data.batches.eval_batches`. With
       several processes each needs all rows: give batches with `process=(0, 1)`. It
-      raises ValueError unless every example is in a batch.
+      raises ValueError unless the batches have as many examples.
     """
     run = jax.jit(values)
 
     def rows(vars, batches, count):
-        out, seen = np.empty(0), np.zeros(count, bool)
+        out, missing = None, count
         for batch in batches:
             # With several processes, each has all rows and computes them by itself.
             placed = batch if jax.process_count() > 1 else distribute.like(vars, batch)
             found = np.asarray(run(vars, placed))
             # The last batch is padded with rows that belong to no example.
             is_example = np.asarray(batch["mask"]) > 0
-            index = batch["index"][is_example]
-            if not seen.any():
+            if out is None:
                 # The shape of a row is known only from the first batch.
                 out = np.empty((count, *found.shape[1:]), found.dtype)
-            out[index] = found[is_example]
-            seen[index] = True
-        if not seen.all():
-            missing = count - seen.sum()
+            out[batch["index"][is_example]] = found[is_example]
+            missing -= is_example.sum()
+        if out is None or missing:
             raise ValueError(f"{missing} of {count} examples are in no batch")
         return out
 

@@ -20,15 +20,11 @@ def texts(values: Iterable[str], what: str) -> list[str]:
     Raises:
       TypeError: it is one text, or something in it is no text.
     """
-    # A text is an iterable of its characters, which nobody means.
-    if isinstance(values, str | bytes):
-        raise TypeError(f"{what}: give a list of str, not one {type(values).__name__}")
     found = list(values)
-    for i, value in enumerate(found):
-        if not isinstance(value, str):
-            raise TypeError(
-                f"{what}[{i}] is of type {type(value).__name__}; give a str there"
-            )
+    # A text is an iterable of its characters, which nobody means.
+    is_text = isinstance(values, str | bytes)
+    if is_text or not all(isinstance(value, str) for value in found):
+        raise TypeError(f"{what}: give a list of str")
     return found
 
 

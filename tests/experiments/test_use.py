@@ -191,7 +191,7 @@ def test_sentences_are_encoded(tmp_path, caplog):
     assert "2 of 3 words are not in the vocabulary" in caplog.text
     for wrong, message in (
         ("one sentence", "give a list of str, not one"),
-        (["a", 1], "sentences[1] is of type int"),
+        (["a", 1], "sentences: give a list of str"),
     ):
         with refused(message, error=TypeError):
             run.encode(wrong)
