@@ -163,9 +163,8 @@ class RecordFile:
           RunError: the file in the run directory is not the one that is written, or was
             changed, as by an editor.
         """
-        ours = os.fstat(self._file.fileno())
-        is_there = self._path.exists() and os.path.samestat(self._path.stat(), ours)
-        if not is_there or ours.st_size != self.written.size:
+        is_there = json_files.is_at(self._path, self._file)
+        if not is_there or self._path.stat().st_size != self.written.size:
             raise RunError(
                 f"{self._path} was replaced or changed while the run trained: put the "
                 "file back, then the same command resumes"

@@ -3,8 +3,6 @@
 import contextlib
 import fcntl
 import json
-import math
-import os
 import pathlib
 import zlib
 from collections.abc import Iterator, Mapping
@@ -53,10 +51,8 @@ class Lock(NamedTuple):
         Raises:
           RunError: it was removed, moved or replaced. It may be another run's.
         """
-        # The open file is still locked after its folder is moved, so the path is
-        # compared with it.
-        path, ours = self.folder / "lock", os.fstat(self.file.fileno())
-        if not (path.exists() and os.path.samestat(path.stat(), ours)):
+        # The open file is still locked after its folder is moved.
+        if not json_files.is_at(self.folder / "lock", self.file):
             raise RunError(
                 f"{self.folder} was removed, moved or replaced during the run; nothing "
                 "more is written there"
@@ -252,8 +248,3 @@ def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
 def is_diverged(workdir: pathlib.Path) -> bool:
     """Whether a metric became NaN or infinite. The trainer ends such a run."""
     return (workdir / DIVERGED).exists()
-
-
-def is_finite(value: Any) -> bool:
-    """Whether a value of a JSON file is a finite number."""
-    return isinstance(value, int | float) and math.isfinite(value)

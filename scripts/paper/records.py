@@ -10,6 +10,7 @@ significant digits, about as fine as a float32. The same runs give the same byte
 
 import collections
 import json
+import math
 import pathlib
 import re
 import sys
@@ -130,11 +131,15 @@ class RecordedRun(NamedTuple):
     def values(self, metric: str) -> list[tuple[Record, float]]:
         """Return the records that have a finite value of a metric, with the value."""
         name = self.name_of(metric)
-        return [(r, r[name]) for r in self.records if workdir.is_finite(r.get(name))]
+        return [(r, r[name]) for r in self.records if _is_finite(r.get(name))]
 
     def curve(self, metric: str) -> dict[int, float]:
         """Return {step: value} of a metric."""
         return {record["step"]: value for record, value in self.values(metric)}
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def difference(own: Settings, others: Iterable[Settings]) -> str:
