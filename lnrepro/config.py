@@ -47,15 +47,15 @@ class Panels:
         return "panels (label, (metric, ...), 'linear' or 'log')"
 
     def __contains__(self, value: object) -> bool:
-        for panel in value if isinstance(value, tuple) else (value,):
-            match panel:
-                case (str(), tuple() as metrics, "linear" | "log", *unit):
-                    are_names = all(isinstance(name, str) for name in metrics)
-                    if not are_names or any(n not in COUNT for n in unit):
-                        return False
-                case _:
-                    return False
-        return True
+        return isinstance(value, tuple) and all(map(_is_panel, value))
+
+
+def _is_panel(panel: object) -> bool:
+    match panel:
+        case (str(), tuple() as metrics, "linear" | "log", *unit):
+            are_names = all(isinstance(name, str) for name in metrics)
+            return are_names and all(n in COUNT for n in unit)
+    return False
 
 
 def _steps_alone(config: ConfigDict) -> bool:

@@ -131,7 +131,7 @@ def test_mistakes_are_one_line_and_leave_nothing(command, tmp_path, named, flags
     [
         ("--config is missing; there are configs/attentive_reader.py", ""),
         ("--workdir is given twice", "--workdir=a --workdir=b"),
-        ("did you mean configs/mnist.py?", "--config=configs/mnst.py"),
+        ("there are configs/attentive_reader.py, ", "--config=configs/mnst.py"),
         ("'papr'; there are (none), paper", "--config=configs/mnist.py:papr"),
         ("README.md", "--config=README.md"),
         ("scripts/prepare.py mnist", "--config=configs/mnist.py:paper"),

@@ -5,7 +5,6 @@ messages have several lines, and it runs each further file in the module of the 
 before. `read` has code of its own for these three.
 """
 
-import difflib
 import pathlib
 import re
 import runpy
@@ -54,9 +53,8 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
         last[field] = flag, value
     set_to = [flag for flag, value in last.values() if value != "None"]
     parsed = _override(found, set_to)
-    for field, (_, value) in last.items():
-        if value == "None":
-            parsed.update_from_flattened_dict({field: None})
+    unset = [field for field, (_, value) in last.items() if value == "None"]
+    parsed.update_from_flattened_dict(dict.fromkeys(unset))
     return parsed
 
 
@@ -67,9 +65,8 @@ def load_module(file: str) -> types.SimpleNamespace:
       UserError: there is no such file, or it is no config file.
     """
     if not pathlib.Path(file).is_file():
-        near = difflib.get_close_matches(file, configs(), 1, 0.4)
-        hint = f"did you mean {near[0]}?" if near else "run the command in the checkout"
-        raise UserError(f"there is no config file {file}; {hint}")
+        there = ", ".join(configs()) or "none here: run the command in the checkout"
+        raise UserError(f"there is no config file {file}; there are {there}")
     try:
         module = types.SimpleNamespace(**runpy.run_path(file))
     # The message names the file and the line.

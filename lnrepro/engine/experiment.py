@@ -160,9 +160,8 @@ def with_sizes(config: ConfigDict, check: bool = False) -> ConfigDict:
     """
     module, stated = _module(config.experiment), configs.flat(config)
     known = fields(config.experiment)
-    unset = [name for name, value in stated.items() if value is None and name in known]
-    is_open = any(known[name].from_data for name in unset)
-    if not hasattr(module, "sizes") or not (check or is_open):
+    sizes = [stated.get(name, 0) for name in known if known[name].from_data]
+    if not hasattr(module, "sizes") or not (check or None in sizes):
         return config
     filled, wrong = config.copy_and_resolve_references(), []
     for name, size in module.sizes(config).items():

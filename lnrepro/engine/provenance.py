@@ -158,9 +158,9 @@ def record_resume(workdir: pathlib.Path, step: int) -> list[str]:
     json_files.replace(path, f"{records}{record}\n")
     # The command differs between --config and --resume, so it is recorded and not
     # compared. Settings are compared by `workdir.check_run`.
-    names = [name for name in now if name not in ("command", "settings")]
-    then = {name: before.get(name) for name in names}
+    del now["command"], now["settings"]
+    then = {name: before.get(name) for name in now}
     return [
         f"resumed otherwise than started before: {field} {a} -> {b}"
-        for field, a, b in differences(then, {name: now[name] for name in names})
+        for field, a, b in differences(then, now)
     ]

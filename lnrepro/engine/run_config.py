@@ -102,14 +102,12 @@ def check_same(
     Raises:
       UserError: they differ; all fields are named.
     """
-    found = []
-    free = set()
-    if "config" in now:
-        config = from_json(now["config"])
-        for name, field in experiment.fields(config.experiment).items():
-            may_change = field.may_change
-            if may_change(config) if callable(may_change) else may_change:
-                free.add(f"config.{name}")
+    found, free = [], set()
+    config = from_json(now["config"])
+    for name, field in experiment.fields(config.experiment).items():
+        may_change = field.may_change
+        if may_change(config) if callable(may_change) else may_change:
+            free.add(f"config.{name}")
     for field, a, b in differences({name: recorded.get(name) for name in now}, now):
         if field == "config.kernels" and (a, b) == WITHOUT_KERNELS:
             continue

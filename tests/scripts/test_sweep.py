@@ -115,7 +115,7 @@ def test_print_gives_the_shells_words_and_leaves_out_runs_that_ended(tmp_path, c
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        ("configs/mnst.py", "did you mean configs/mnist.py?"),
+        ("configs/mnst.py", "there are configs/attentive_reader.py, "),
         (f"{SMOKE} --name learning_rat", "there are (none), learning_rate"),
         (f"{SMOKE} --processes 0", "--processes: invalid positive value: '0'"),
         (f"{SMOKE} --seeds 7-5", "--seeds: invalid seeds value: '7-5'"),
