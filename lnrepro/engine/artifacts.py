@@ -13,21 +13,18 @@ from lnrepro.engine.experiment import Evaluation
 FPS = 12
 
 
-def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
-    """Write the images and files of an evaluation; return their paths.
+def write(folder: pathlib.Path, evaluation: Evaluation) -> None:
+    """Write the images and files of an evaluation.
 
     Args:
       folder: where to write; it is made if need be.
       evaluation: what the experiment returned.
     """
-    paths = []
     for name, image in evaluation.images.items():
-        paths.append(_path(folder, name + (".png" if image.ndim == 3 else ".gif")))
-        _save_image(paths[-1], image)
+        suffix = ".png" if image.ndim == 3 else ".gif"
+        _save_image(_path(folder, name + suffix), image)
     for name, text in evaluation.files.items():
-        paths.append(_path(folder, name))
-        paths[-1].write_text(text, encoding="utf-8")
-    return paths
+        _path(folder, name).write_text(text, encoding="utf-8")
 
 
 def _path(folder, name):

@@ -93,12 +93,10 @@ def restore(folder: pathlib.Path, like: Any, *, resumes: bool) -> Checkpoint | N
     Raises:
       UserError: there are checkpoints, and none can be read.
     """
-    steps = saved_steps(folder)
+    steps, failed = saved_steps(folder), []
     # A damaged checkpoint does not give way to the start.
-    trained = [step for step in steps if step]
-    if trained or not resumes:
-        steps = trained
-    failed = []
+    if not resumes or steps != [0]:
+        steps = [step for step in steps if step]
     for step in steps:
         path = folder / str(step)
         try:

@@ -46,8 +46,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         # First, because the folder may be read-only.
         say(f"{folder} at step {weights.step}\n{table(HEAD, *rows(run, numbers))}")
         for evaluation in evaluations.values():
-            for path in artifacts.write(folder / "artifacts", evaluation):
-                say(f"picture    {path}")
+            artifacts.write(folder / "artifacts", evaluation)
         record = {"step": weights.step, **numbers}
         json_files.write(folder / "evaluation.json", record)
     check_finite(numbers, weights.step)

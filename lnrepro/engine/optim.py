@@ -76,14 +76,13 @@ def clip_squared(max_norm: float) -> optax.GradientTransformation:
     return optax.stateless(clip)
 
 
-# Values of config.optimizer.name, clip_mode and decay.
+# Values of config.optimizer.name and clip_mode.
 SCALINGS = {"adam": optax.scale_by_adam, "kiros_adam": scale_by_kiros_adam}
 CLIPS = {
     "global": optax.clip_by_global_norm,
     "per_tensor": clip_each_tensor,
     "attentive_reader": clip_squared,
 }
-DECAYS = {"cosine": optax.cosine_decay_schedule}
 
 
 def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
@@ -106,6 +105,6 @@ def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
     chain.append(SCALINGS[own.name](b1=own.b1, b2=own.b2, eps=own.eps))
     rate = own.learning_rate
     if own.decay is not None:
-        rate = DECAYS[own.decay](rate, steps)
+        rate = optax.cosine_decay_schedule(rate, steps)
     chain.append(optax.scale_by_learning_rate(rate))
     return optax.chain(*chain)

@@ -8,25 +8,22 @@ on stderr, below our own error message:
 - Python's sys.unraisablehook prints "Event loop is closed".
 """
 
+import functools
 import logging
 import sys
 
 
+@functools.cache
 def install() -> None:
     """Hide these messages in this process; all other messages stay."""
-    if not isinstance(sys.unraisablehook, _UnraisableHook):
-        sys.unraisablehook = _UnraisableHook(sys.unraisablehook)
-    # A filter that is added twice counts once.
-    logging.getLogger("asyncio").addFilter(_is_wanted)
+    show = sys.unraisablehook
 
-
-class _UnraisableHook:
-    def __init__(self, hook):
-        self._hook = hook
-
-    def __call__(self, unraisable):
+    def show_wanted(unraisable):
         if str(unraisable.exc_value) != "Event loop is closed":
-            self._hook(unraisable)
+            show(unraisable)
+
+    sys.unraisablehook = show_wanted
+    logging.getLogger("asyncio").addFilter(_is_wanted)
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:

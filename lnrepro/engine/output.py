@@ -125,7 +125,7 @@ class Output:
             table(HEAD, *found),
             f"numbers    {folder / 'metrics.jsonl'} (metrics.csv)",
             f"page       {page}",
-            *(f"picture    {path}" for path in artifacts.files(folder)),
+            f"pictures   {folder / 'artifacts'}",
         )
         return numbers
 

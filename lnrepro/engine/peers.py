@@ -85,7 +85,7 @@ def agree(topic: str, values: Mapping[str, Any]) -> None:
     from lnrepro.engine.run_config import differences
 
     stated = {"--num_processes": _jax_state().num_processes, **values}
-    first, *others = [json.loads(text) for text in _gather(topic, json.dumps(stated))]
+    first, *others = _gather(topic, stated)
     for process, other in enumerate(others, 1):
         for field, a, b in differences(first, other):
             raise UserError(
@@ -113,15 +113,14 @@ def from_first(topic: str, act: Callable[[], Any]) -> Any:
             result = act()
         except UserError as e:
             problem = str(e)
-    said = _gather(topic, json.dumps({"result": result, "problem": problem}))
-    first = json.loads(said[0])
+    first, *_ = _gather(topic, {"result": result, "problem": problem})
     if first["problem"]:
         raise UserError(first["problem"])
     return first["result"]
 
 
-def _gather(topic: str, text: str) -> list[str]:
-    """Return what each process has given under a topic, in their order.
+def _gather(topic: str, value: Any) -> list[Any]:
+    """Return the JSON values that processes have given under a topic, in their order.
 
     It waits until all have given something. If one is lost, JAX ends this process.
     """
@@ -129,12 +128,13 @@ def _gather(topic: str, text: str) -> list[str]:
 
     client = _jax_state().client
     if client is None:
-        return [text]
-    client.key_value_set(f"lnrepro/{topic}/{jax.process_index()}", text)
-    return [
-        client.blocking_key_value_get(f"lnrepro/{topic}/{process}", A_DAY_MS)
-        for process in range(jax.process_count())
-    ]
+        return [value]
+    client.key_value_set(f"lnrepro/{topic}/{jax.process_index()}", json.dumps(value))
+    given = []
+    for process in range(jax.process_count()):
+        text = client.blocking_key_value_get(f"lnrepro/{topic}/{process}", A_DAY_MS)
+        given.append(json.loads(text))
+    return given
 
 
 def _jax_state():

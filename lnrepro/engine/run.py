@@ -45,9 +45,9 @@ class Run:
           UserError: a config that cannot run.
         """
         config = run_config.resolved(config)
-        about = workdir.read_about(folder)
-        there = about["config"] if about else {}
-        if (there.get("kernels"), config.kernels) == run_config.WITHOUT_KERNELS:
+        there = workdir.read_about(folder) or {"config": {}}
+        kernels = there["config"].get("kernels"), config.kernels
+        if kernels == run_config.WITHOUT_KERNELS:
             config.kernels = "off"
         self.config, self.folder = config, folder
         self.total_steps = experiment.total_steps(config)

@@ -119,7 +119,7 @@ def test_looking_at_a_run_in_progress_changes_nothing(store, capsys):
 def test_late_reads_of_a_damaged_checkpoint_say_nothing(monkeypatch, caplog):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)
-    orbax_workarounds.install()
+    orbax_workarounds.install.__wrapped__()
     for message in ("Event loop is closed", "another"):
         error = types.SimpleNamespace(exc_value=RuntimeError(message))
         sys.unraisablehook(error)

@@ -1,7 +1,5 @@
 """Processes that are missing, differ or fail: one clear line, within the time limit."""
 
-import json
-
 import pytest
 
 from lnrepro.engine import peers
@@ -85,8 +83,8 @@ def test_the_first_field_that_differs_is_named(monkeypatch):
 
     def agree(*others):
         """Let `others` be what the other processes say."""
-        said = [json.dumps({"--num_processes": 1} | values) for values in others]
-        monkeypatch.setattr(peers, "_gather", lambda topic, text: [text, *said])
+        said = [{"--num_processes": 1} | values for values in others]
+        monkeypatch.setattr(peers, "_gather", lambda topic, value: [value, *said])
         peers.agree("test", own)
 
     agree(own)
@@ -106,6 +104,6 @@ def test_what_the_first_process_says_reaches_the_others(monkeypatch):
         peers.from_first("alone", refuse)
     # In another process, nothing is called.
     monkeypatch.setattr("jax.process_index", lambda: 1)
-    first = json.dumps({"result": "old", "problem": ""})
-    monkeypatch.setattr(peers, "_gather", lambda topic, text: [first, text])
+    first = {"result": "old", "problem": ""}
+    monkeypatch.setattr(peers, "_gather", lambda topic, value: [first, value])
     assert peers.from_first("test", refuse) == "old"

@@ -69,7 +69,7 @@ def test_artifacts_and_summary(tmp_path, capsys):
     assert names == {"curves.png", "square.png", "note.txt"}
     assert (final["picture/sum"], final["train/half"]) == (1.5, 0.5)
     out = capsys.readouterr().out
-    assert f"picture    {tmp_path}/artifacts/curves.png" in out
+    assert f"pictures   {tmp_path}/artifacts\n" in out
     assert "toy, none, data: digits, seed 0: training 3 steps on 4 x cpu" in out
     assert json.loads((tmp_path / "results.json").read_text()) == final
 
