@@ -113,11 +113,19 @@ def test_sums_over_time_are_taken_in_float32():
     arguments = as_dtype((zeros, np.ones((1, 1024, 1))), np.float32)
 
     def loss(params, x):
-        return unroll(cell, params, x).outputs.astype(jnp.float32).sum()
+        outputs = unroll(cell, params, x, options=ScanOptions(chunk=1)).outputs
+        return outputs.astype(jnp.float32).sum()
 
     gradient = jax.jit(jax.grad(loss))
-    narrow = gradient(*as_dtype(arguments, jnp.bfloat16))["bias"]
-    same(as_dtype(narrow, np.float32), gradient(*arguments)["bias"], 0.01)
+    narrow = gradient(*as_dtype(arguments, jnp.bfloat16))
+    same(as_dtype(narrow, np.float32), gradient(*arguments), 0.01)
+
+
+def test_a_bias_inside_of_a_norm_is_centred_in_float32():
+    cell = LSTMCell(H, inner_bias=True)
+    params, _ = programs.shapes_of(cell, dtype=jnp.bfloat16)
+    prepared = jax.eval_shape(cell.prepare, params).params
+    assert prepared["inner_bias"].dtype == jnp.float32
 
 
 # Dtypes of results

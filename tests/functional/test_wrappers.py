@@ -57,21 +57,32 @@ def test_zoneout_keeps_or_moves_each_unit_and_takes_the_expectation_at_test_time
     old = tuple(np.full((2, 64), value, np.float32) for value in (0.3, -0.2))
     new, _ = one_step(plain, params, old, X[:, 0])
     noisy, _ = one_step(cell, params, old, X[:, 0], key=jax.random.key(3))
-    for before, after, got, rate in zip(old, new, noisy, (0.5, 0.25), strict=True):
-        kept, moved = got == before, np.abs(got - after) < 1e-6
-        assert (kept | moved).all()
-        assert abs(kept.mean() - rate) < 0.12
+    kept = [got == before for got, before in zip(noisy, old, strict=True)]
+    for here, after, got, rate in zip(kept, new, noisy, (0.5, 0.25), strict=True):
+        assert (here | (np.abs(got - after) < 1e-6)).all()
+        assert abs(here.mean() - rate) < 0.12
+    # c and h draw apart.
+    assert (kept[1] & ~kept[0]).any()
     mean, _ = one_step(cell, params, old, X[:, 0])
     same(mean, (0.5 * old[0] + 0.5 * new[0], 0.25 * old[1] + 0.75 * new[1]))
 
 
-def test_the_draws_of_zoneout_are_those_of_earlier_versions():
-    cell = zoneout(SimpleCell(8, "none"), rate_h=0.5)
-    params = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), shapes_of(cell)[0])
-    ones = np.ones((1, 8), np.float32)
-    # A cell whose carry is h alone uses the rate of h.
-    h, _ = one_step(cell, params, ones, ones[:, :D], key=jax.random.key(5))
-    assert h.astype(int).tolist() == [[1, 0, 0, 1, 1, 1, 1, 1]]
+def test_draws_are_those_of_earlier_versions():
+    """Of a sequence, each step and each wrapper of another."""
+    cell = zoneout(SimpleCell(D, "none"), rate_h=0.3)
+    cell = zoneout(variational_dropout(cell, rate_x=0.5), rate_h=0.3)
+    params = {"w_x": np.eye(D), "w_h": np.zeros((D, D)), "bias": np.zeros(D)}
+    first, x = np.full((2, D), 3.0), np.ones((2, 4, D))
+    params, x, first = jax.tree.map(np.float32, (params, x, first))
+    found = run(cell, params, x, initial_carry=first, key=jax.random.key(5)).outputs
+    # A unit was kept at 3, moved to its input, or lost it.
+    assert found[0].round().astype(int).tolist() == [
+        [3, 3, 3, 3],
+        [0, 0, 3, 3],
+        [0, 0, 0, 3],
+        [0, 0, 0, 3],
+    ]
+    assert found[1, -1].round().astype(int).tolist() == [1, 1, 0, 1]
 
 
 def test_variational_dropout_uses_one_mask_for_the_whole_sequence():
