@@ -211,16 +211,28 @@ def test_fisher_of_a_small_net_is_eq_9_with_every_outcome_counted(family):
 
 def test_output_families_have_their_textbook_moments():
     h, other = draw(7, 5, 3), draw(8, 5, 3)
-    found = FAMILIES["gaussian"].mean(h), FAMILIES["gaussian"].divergence(h, other)
-    same(found, (h, ((h - other) ** 2).sum(-1) / 1.4), 1e-12)
-    for family, outcomes in OUTCOMES.items():
-        log_p, log_q = (
-            np.stack([log_prob(family, a, outcome) for outcome in outcomes])
-            for a in (h, other)
-        )
+
+    @jax.jit
+    def moments():
+        return {
+            name: (family.mean(h), family.divergence(h, other))
+            for name, family in FAMILIES.items()
+        }
+
+    @jax.jit
+    def log_probs(outcomes):
+        return {
+            family: [[log_prob(family, a, y) for y in ys] for a in (h, other)]
+            for family, ys in outcomes.items()
+        }
+
+    found, log_probs = moments(), log_probs(OUTCOMES)
+    same(found["gaussian"], (h, ((h - other) ** 2).sum(-1) / 1.4), 1e-12)
+    for family, (log_p, log_q) in log_probs.items():
+        log_p, log_q = np.array(log_p), np.array(log_q)
         p = np.exp(log_p)
-        found = FAMILIES[family].mean(h), FAMILIES[family].divergence(h, other)
-        same(found, (p.T @ outcomes, (p * (log_p - log_q)).sum(0)), 1e-12)
+        expected = p.T @ OUTCOMES[family], (p * (log_p - log_q)).sum(0)
+        same(found[family], expected, 1e-12)
 
 
 # One layer: the paper's block form, eq. 12-14, and the gains, eq. 32-35
@@ -362,12 +374,13 @@ def test_gain_learning_is_robust_to_input_scale_in_batch_and_layer_norm_only(nor
 def test_the_layers_are_the_normalisers_of_the_library():
     theta, x = problem("layer")
     kernel, bias, gain = theta[:, :FEATURES].T, theta[:, -2], theta[:, -1]
-    for norm in NORMALISERS:
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def both(norm, kernel, x):
+        sums = functools.partial(theory.normalized_sums, norm, kernel, x)
         mean, deviation = theory.scalars(norm, kernel, x)
         z = (x @ kernel - mean) / deviation
-        found = theory.normalized_sums(norm, kernel, x, gain, bias)
-        same(
-            [theory.normalized_sums(norm, kernel, x), found],
-            [z, gain * z + bias],
-            1e-12,
-        )
+        return [sums(), sums(gain, bias)], [z, gain * z + bias]
+
+    for norm in NORMALISERS:
+        same(*both(norm, kernel, x), 1e-12)

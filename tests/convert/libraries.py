@@ -50,16 +50,6 @@ def norm_of(weights, gain, bias, a, epsilon=1e-5):
     return layer_norm(a, weights[gain], weights[bias], epsilon)
 
 
-def outputs(step, weights, x):
-    """Run a layer's equations over x [B, T, D] and return h of all steps [B, T, H]."""
-    h, c, hs = np.zeros((B, H)), np.zeros((B, H)), []
-    h = h + weights.get("lnlstm_h0", 0)
-    for t in range(x.shape[1]):
-        h, c = step(weights, x[:, t], h, c)
-        hs.append(h)
-    return np.stack(hs, 1)
-
-
 # torch.nn
 
 
