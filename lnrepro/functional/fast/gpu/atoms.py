@@ -50,7 +50,7 @@ class Atom:
     """A number per unit of a row, or per row; or a literal, whose value is known."""
 
     number: int  # Its place among all atoms.
-    kind: str  # "literal", "input", "local", "sum", "moments" or "product".
+    kind: str  # "literal", "input", "local", "sums", "moments" or "product".
     # Of a local atom its name in `ELEMENTWISE`, of an input its `Place`, of a product
     # (product, chunk), of squared deviations from a mean the sum that the mean is of.
     how: Any

@@ -73,7 +73,7 @@ class Loop:
         layout.check(self.program, self.rows, self.layout)
         # Equal loops are one program of XLA, also where each is traced anew.
         sizes = self.program.batch, parts.steps, self.layout
-        self._key = self.kernel(self.rows).source, *sizes, tuple(self.row_axes)
+        self._key = self.kernel(self.rows).source, *sizes
 
     def __eq__(self, other):
         """Whether it computes the same from equal arguments."""
@@ -297,7 +297,8 @@ def call(kernel: layout.Kernel, arguments: Sequence[jax.Array]) -> list[jax.Arra
         "block_x": kernel.threads,
         "shared_mem_bytes": kernel.shared,
     }
-    results = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
+    run = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)
+    results = run(
         *arguments,
         name="recurrence",
         kernel_type="ptx",

@@ -98,10 +98,9 @@ def trace(parts: Parts) -> Program:
     _merge_moments(_needed(kept), tracer.units)
     atoms = _needed(kept)
     products = tracer.products
-    if {a.how[0] for a in atoms if a.kind == "product"} != set(range(len(products))):
-        raise NoKernel("a product that nothing reads")
-    if not products:
-        raise NoKernel("no product by a weight in a step")
+    read = {a.how[0] for a in atoms if a.kind == "product"}
+    if not read or read != set(range(len(products))):
+        raise NoKernel("a product that nothing reads, or none by a weight in a step")
     inputs = [a for a in atoms if a.kind == "input"]
     read = {p.weight: Place(p.weight, False, p.weight.aval.size, 0) for p in products}
     read |= {a.how.argument: a.how._replace(offset=0) for a in inputs}
@@ -133,7 +132,7 @@ def _needed(atoms):
 def _merge_moments(atoms, units):
     """Exchange sums of squared deviations with the sum that their mean is made of."""
     for a in atoms:
-        if a.kind != "sum" or {x.how for x in a.args} != {"square"}:
+        if a.kind != "sums" or {x.how for x in a.args} != {"square"}:
             continue
         deviations = [x.args[0] for x in a.args]
         if {d.how for d in deviations} != {"sub"}:
@@ -143,7 +142,7 @@ def _merge_moments(atoms, units):
         if mean.how != "div" or {*means} != {mean}:
             continue
         total, count = mean.args
-        is_mean = total.kind == "sum" and count.value == units * len(values)
+        is_mean = total.kind == "sums" and count.value == units * len(values)
         if is_mean and total.args == values:
             total.kind = a.kind = "moments"
             a.args, a.how = values, total
@@ -165,7 +164,7 @@ def _rounds(atoms):
                 ready.append(a)
                 done.add(a)
         pending = [a for a in todo if a.kind != "local" and is_made(a)]
-        sums = [a for a in pending if a.kind == "sum"]
+        sums = [a for a in pending if a.kind == "sums"]
         exchanges = [[a.how, a] for a in pending if isinstance(a.how, Atom)]
         exchanges += [sums[i : i + 4] for i in range(0, len(sums), 4)]
         product = [a for a in pending if a.kind == "product" and not exchanges]

@@ -211,18 +211,19 @@ def _rounds(program: Program, outputs: dict[Atom, list[str]]) -> Iterator[str]:
 
 def _send(i, exchange):
     """Send this warp's parts of the moments of some values, or of up to four sums."""
-    is_moments = exchange[0].kind == "moments"
-    sums = [[a] for a in exchange[1].args] if is_moments else [a.args for a in exchange]
+    kind, sums = exchange[0].kind, [a.args for a in exchange]
+    if kind == "moments":
+        sums = [[a] for a in exchange[1].args]
     yield f"constexpr int N{i} = {len(sums)};"
     yield f"float x{i}[N{i}][NU];"
     for j, atoms in enumerate(sums):
         yield f"EACH x{i}[{j}][n] = {' + '.join(map(_value, atoms))};"
-    yield f"send_{'moments' if is_moments else 'sums'}(sm.sums, {i}, x{i}, me);"
+    yield f"send_{kind}(sm.sums, {i}, x{i}, me);"
 
 
 def _wait(i, exchange):
-    name = "wait_moments" if exchange[0].kind == "moments" else "wait_sums"
-    yield f"float s{i}[4]; {name}<N{i}>(sm.sums, {i}, t & 1, s{i}, me);"
+    call = f"wait_{exchange[0].kind}<N{i}>(sm.sums, {i}, t & 1, s{i}, me);"
+    yield f"float s{i}[4]; {call}"
     for j, a in enumerate(exchange):
         yield _define(a, f"s{i}[{j}]")
 

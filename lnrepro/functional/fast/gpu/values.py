@@ -132,12 +132,11 @@ class Tracer:
             return [self._elementwise(name, type, arrays, out.shape)]
         if name == "reduce_sum":
             return [self._reduce_sum(arrays[0], e.params["axes"], out.shape)]
-        codes = [a.codes for a in arrays]
-        is_row = codes[0].shape != arrays[0].shape
         shapes = [v.aval.shape for v in e.outvars]
+        is_row = arrays[0].codes.shape != arrays[0].shape
         if is_row and not all(map(self._has_rows, shapes)):
             raise NoKernel(f"{name} along the batch")
-        return list(map(Array, self._moved(name, codes, is_row, **e.params), shapes))
+        return list(map(Array, self._moved(name, arrays, is_row, e.params), shapes))
 
     # Atoms.
 
@@ -157,8 +156,6 @@ class Tracer:
 
     def _operate(self, name, type, *args):
         """An element-wise operation, or a simpler atom of the same value."""
-        if name == "mul" and args[0] is args[1]:
-            name, args = "square", args[:1]
         # Masks of gates are literals.
         if name == "select_n" and args[0].value is not None:
             return args[1 + int(args[0].value)]
@@ -194,8 +191,11 @@ class Tracer:
     def _power(self, exponent, type, arrays, shape):
         """An integer power by products."""
         result = arrays[0]
-        for _ in range(abs(exponent) - 1):
-            result = self._elementwise("mul", type, [result, *arrays], shape)
+        if abs(exponent) == 2:
+            result = self._elementwise("square", type, arrays, shape)
+        else:
+            for _ in range(abs(exponent) - 1):
+                result = self._elementwise("mul", type, [result, *arrays], shape)
         if exponent > 0:
             return result
         one = self.array(np.float32(1))
@@ -268,15 +268,15 @@ class Tracer:
             else:
                 of_units.append(self._times(atom, counts[1]))
         if of_units:
-            terms.append(self._new("sum", "", tuple(of_units)))
+            terms.append(self._new("sums", "", tuple(of_units)))
         total, type = terms[0], self.atoms[numbers[0]].type
         for term in terms[1:]:
             total = self._operate("add", type, total, term)
         return total.number * (self.units + 1) + unit * total.per_unit
 
-    def _moved(self, name, codes, is_row, **params):
+    def _moved(self, name, arrays, is_row, params):
         """The codes of the results of an operation that gives entries another place."""
-        first = codes[0]
+        first, *others = (a.codes for a in arrays)
         match name:
             case "broadcast_in_dim":
                 shape, axes = params["shape"], params["broadcast_dimensions"]
@@ -301,10 +301,9 @@ class Tracer:
                 ends = np.cumsum(params["sizes"])[:-1]
                 return np.split(first, ends, params["axis"])
             case "concatenate":
-                return [np.concatenate(codes, params["dimension"])]
+                return [np.concatenate([first, *others], params["dimension"])]
             case "pad":
                 widths = np.array(params["padding_config"])
                 if widths.min() >= 0 and not widths[:, 2].any():
-                    value = codes[1].item()
-                    return [np.pad(first, widths[:, :2], constant_values=value)]
+                    return [np.pad(first, widths[:, :2], constant_values=others[0])]
         raise NoKernel(f"the operation {name}")
