@@ -91,16 +91,16 @@ def _unwritten(a):
 
 
 LSTM_320 = LSTMCell(320, "layer")
-# Compiled for an H100: (cell, T, B, D, dtype).
+# Compiled for an H100: (cell, T, B, D), and the dtype if it is not float32.
 PROGRAMS = {
-    "lstm draw": (LSTMCell(256, "layer"), 64, 128, 356, jnp.float32),
-    "gru draw": (GRUCell(256, "layer"), 64, 128, 356, jnp.float32),
-    "lstm reader": (LSTMCell(240, "none"), 300, 32, 240, jnp.float32),
-    "lstm handwriting": (LSTMCell(400, "layer"), 500, 8, 77, jnp.float32),
+    "lstm draw": (LSTMCell(256, "layer"), 64, 128, 356),
+    "gru draw": (GRUCell(256, "layer"), 64, 128, 356),
+    "lstm reader": (LSTMCell(240, "none"), 300, 32, 240),
+    "lstm handwriting": (LSTMCell(400, "layer"), 500, 8, 77),
     "lstm bfloat16": (LSTMCell(400, "layer"), 500, 8, 77, jnp.bfloat16),
     "two lstm bfloat16": (stack(LSTM_320, LSTM_320), 64, 32, 64, jnp.bfloat16),
-    "gru 1024 rows": (GRUCell(64, "layer"), 64, 1024, 64, jnp.float32),
-    "lstm 1024 rows": (LSTMCell(256, "layer"), 64, 1024, 356, jnp.float32),
+    "gru 1024 rows": (GRUCell(64, "layer"), 64, 1024, 64),
+    "lstm 1024 rows": (LSTMCell(256, "layer"), 64, 1024, 356),
 }
 MIB = 2**20
 # What is compiled for other GPUs, of which those before 9.0 have no clusters.
@@ -112,9 +112,9 @@ GPUS = {
     "sm_120": layout.Device(170, 99 * 1024, l2=96 * MIB, threads=1536),
 }
 ELSEWHERE = {
-    "lstm 64": (LSTMCell(64, "layer"), 64, 64, 64, jnp.float32),
-    "lstm 128": (LSTMCell(128, "layer"), 64, 64, 64, jnp.float32),
-    "gru 128": (GRUCell(128, "layer"), 64, 64, 64, jnp.float32),
+    "lstm 64": (LSTMCell(64, "layer"), 64, 64, 64),
+    "lstm 128": (LSTMCell(128, "layer"), 64, 64, 64),
+    "gru 128": (GRUCell(128, "layer"), 64, 64, 64),
     "lstm 192 bfloat16": (LSTMCell(192, "layer"), 64, 64, 64, jnp.bfloat16),
 }
 # Bytes of registers that a thread of a kernel may store in memory, where it may.
@@ -123,7 +123,8 @@ SPILLED = {"two lstm bfloat16": 168, "gru 128": 180, "lstm 192 bfloat16": 212}
 
 def training_step(name: str, kernels: str):
     """The gradients of a program, and the shapes of its arguments."""
-    cell, steps, batch, features, dtype = (PROGRAMS | ELSEWHERE)[name]
+    cell, steps, batch, features, *other = (PROGRAMS | ELSEWHERE)[name]
+    (dtype,) = other or [jnp.float32]
     options = ScanOptions(kernels=kernels, platform="gpu")
 
     def loss(params, x):
