@@ -73,6 +73,34 @@ def test_population_statistics_of_batch_norm_have_gradients(x64):
     assert np.any(of_params["w_h"])
 
 
+@jax.custom_vjp
+def printed(x):
+    return x
+
+
+def print_gradient(_, d):
+    jax.debug.callback(SEEN.append, d)
+    return (d,)
+
+
+printed.defvjp(lambda x: (x, None), print_gradient)
+SEEN = []
+
+
+@pytest.mark.parametrize("options", LEAN)
+def test_a_step_may_print_the_gradient_of_its_input(options):
+    """Although no step needs it, so that it could be taken after the loop."""
+
+    def step(dot, params, h, x, context):
+        return jnp.tanh(dot("w_x", printed(x)) + dot("w_h", h)), None
+
+    SEEN.clear()
+    jax.jit(lambda: gradient(step, options))()
+    jax.effects_barrier()
+    assert len(SEEN) == T
+    assert all(np.any(d) for d in SEEN)
+
+
 INNER = {
     "checkpoint": lambda f, h: jax.checkpoint(f)(h),
     "vmap": lambda f, h: jax.vmap(f)(h),

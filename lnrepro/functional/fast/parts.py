@@ -171,6 +171,7 @@ def take_products_apart(
     changing = reached(parts.loop, parts.carry + parts.inputs)
     inputs, outputs = set(parts.inputs), set(variables(parts.outputs))
     wanted = variables(parts.new_carry + parts.outputs[:in_loop])
+    wanted += [v for e in parts.loop if e.effects for v in variables(e.invars)]
     needed = set(map(id, _equations_for(wanted, made_by, lambda v: True)))
     first = []
     for e in parts.loop:
