@@ -182,14 +182,12 @@ def _at_and_below(path) -> Iterator[RecordedRun]:
         if file.name.endswith(SUFFIX):
             lines = file.read_text("utf-8").splitlines()
         for number, line in enumerate(lines, 1):
-            where = f"{file}:{number}" if line else file
             try:
                 yield _run(file, line)
-            except (UserError, OSError) as e:
-                reason = str(e).removeprefix(f"{where}: ")
-                print(f"left out: {where}: {reason}", file=sys.stderr)
-            except json_files.MALFORMED as e:
-                reason = f"not the records of a run ({type(e).__name__})"
+            # A run of another version may lack fields.
+            except (UserError, OSError, *json_files.MALFORMED) as e:
+                where = f"{file}:{number}" if line else file
+                reason = f"{type(e).__name__}: {e}"
                 print(f"left out: {where}: {reason}", file=sys.stderr)
 
 
