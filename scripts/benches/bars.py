@@ -4,14 +4,11 @@ They are the time of LSTMs by shape, divided by that of the LSTM that is written
 Flax's nn.LayerNorm.
 """
 
-import pathlib
-
 from scripts.benches import records
 from scripts.paper import ROOT, plot
 from scripts.paper.plot import WIDTH_OF_BAR, Line, Panel
 from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS
 
-PICTURE = ROOT / "docs/pictures/cells.png"
 # {title of a panel: name of a record}.
 RECORDS = {"CPU": "cells-lstm", "H100": "h100-cells-lstm"}
 SHAPES = ("handwriting", "draw", "reader", "order", "skip")
@@ -25,12 +22,8 @@ BARS = {
 }
 
 
-def draw(path: pathlib.Path) -> None:
-    """Draw a panel for each record.
-
-    Args:
-      path: the PNG file.
-    """
+def draw() -> None:
+    """Draw a panel for each record."""
     panels = []
     for title, name in RECORDS.items():
         record, lines = records.kept(name), []
@@ -41,8 +34,7 @@ def draw(path: pathlib.Path) -> None:
             ratios = [
                 row[key]["ms"] / row[UNIT]["ms"] if key in row else 0 for row in rows
             ]
-            line = Line(label, places, ratios, colour=colour, style=hatch)
-            lines.append(line)
+            lines.append(Line(label, places, ratios, colour=colour, style=hatch))
         settings = {
             "title": f"{title} ({record['device']})",
             "ylim": (0, 1.2),
@@ -52,4 +44,5 @@ def draw(path: pathlib.Path) -> None:
         }
         panels.append(Panel(lines, settings))
     height = HEIGHT_OF_PANEL * len(panels) + 0.3
-    plot.draw(panels, path, None, 1, plot.bars, height)
+    picture = ROOT / "docs/pictures/cells.png"
+    plot.draw(panels, picture, None, columns=1, kind=plot.bars, height=height)

@@ -49,7 +49,7 @@ def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
     lines += [Line(text, colour=colour) for text, colour, _ in DRAWN]
     panel = Panel(lines, _settings(labels, 0.6), titles=titles)
     height = 0.17 * len(labels) + 1.1
-    plot.draw([panel], stem, CAPTION, 1, plot.shares, height, 8)
+    plot.draw([panel], stem, CAPTION, kind=plot.shares, height=height, fontsize=8)
 
 
 def _label(claim):
@@ -92,5 +92,5 @@ def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> None:
         notes[y] = f"{word}, made data" if answer.is_proxy else word, colour
     labels = [answer.question.name for answer in answers]
     panel = Panel(lines, {**_settings(labels, 0.5), "xlim": (2, 400)}, notes=notes)
-    caption = CAPTION.replace("\n", " ")
-    plot.draw([panel], stem, caption, 1, plot.shares, 0.2 * len(labels) + 0.7, 8)
+    caption, height = CAPTION.replace("\n", " "), 0.2 * len(labels) + 0.7
+    plot.draw([panel], stem, caption, kind=plot.shares, height=height, fontsize=8)

@@ -129,7 +129,7 @@ def main(argv: list[str]) -> None:
     for path, text in pages():
         if text != path.read_text(encoding="utf-8"):
             json_files.replace(path, text)
-    bars.draw(bars.PICTURE)
+    bars.draw()
     ppo.draw()
 
 

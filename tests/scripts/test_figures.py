@@ -113,6 +113,8 @@ def test_runs_with_other_settings_are_not_averaged():
     runs.append(draw_run("layer_cell", 0, [99], steps=780))
     labels |= {"layer norm (steps 780)", "layer norm (steps 10000)"}
     assert panels(runs)[0].keys() == labels - {"layer norm"}
+    assert panels(runs)[0]["layer norm (steps 10000)"].style == "-"
+    assert panels(runs)[0]["layer norm (steps 780)"].style == "--"
     # Other data is named, and is no other setting.
     runs.append(draw_run("none", 0, [99], "digits", steps=390))
     assert "no norm (digits)" in panels(runs)[0]
@@ -203,11 +205,12 @@ def test_any_metric_of_any_experiment_is_drawn(tmp_path):
     [(100, (), True), (100, ("digits",), False), (4, (), False)],
 )
 def test_paper_numbers_stand_beside_its_own_data_only(epochs, data, has_axes):
-    """Four epochs end early on an axis of 100."""
-    run = draw_run("none", 0, np.linspace(99, 82, epochs).tolist(), *data)
+    """Four epochs end early on an axis of 100. The axes hold the end of the curve."""
+    run = draw_run("none", 0, np.linspace(99, 75, epochs).tolist(), *data)
     (panel,) = curves.of_figure(FIGURES[4], [run])
     assert bool(panel.printed) == has_axes
-    assert panel.settings.get("xlim") == ((0, 100) if has_axes else None)
+    limits = panel.settings.get("xlim"), panel.settings.get("ylim")
+    assert limits == (((0, 100), (75, 100)) if has_axes else (None, None))
 
 
 def test_a_row_of_table_3_on_generated_tasks():
