@@ -97,9 +97,6 @@ class Linen:
         rngs = None if key is None else {"dropout": key}
         return self.module.apply(variables, *inputs, rngs=rngs, **arguments)
 
-    def step(self, *inputs, **arguments):
-        return self.apply(*inputs, method="step", **arguments)
-
     def initialize_carry(self, shape=(B, D)):
         variables = {"params": serialization.to_state_dict(self.params)}
         module = self.module.cell if self.is_around else self.module
@@ -155,9 +152,6 @@ class Nnx:
         if key is not None:
             arguments["rngs"] = nnx.Rngs(dropout=key)
         return getattr(module, method)(*inputs, **arguments)
-
-    def step(self, *inputs, **arguments):
-        return self.apply(*inputs, method="step", **arguments)
 
     def initialize_carry(self, shape=(B, D)):
         return self.module.initialize_carry(shape)

@@ -1,6 +1,8 @@
 """docs/examples/recurrent_ppo.py: the maze, the replay check, and a short training."""
 
+import dataclasses
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -11,26 +13,28 @@ from docs.examples import recurrent_ppo as ppo
 SHORT = ppo.Settings(features=8, environments=8, steps=40, updates=3, minibatches=2)
 
 
-def walk(sign, actions):
-    """Return the rewards and ends of a walk from the entrance."""
-    maze = ppo.Maze(np.int32(sign), np.int32(0), np.int32(0))
-
+@jax.jit
+def run(maze, actions):
     def move(maze, action):
         maze, *outcome = ppo.move(maze, action, jax.random.key(0))
         return maze, outcome
 
-    run = jax.jit(functools.partial(jax.lax.scan, move))
-    _, (rewards, ends) = run(maze, np.array(actions, np.int32))
+    return jax.lax.scan(move, maze, actions)[1]
+
+
+def walk(sign, actions):
+    """Return the rewards and ends of a walk from the entrance."""
+    maze = ppo.Maze(np.int32(sign), np.int32(0), np.int32(0))
+    rewards, ends = run(maze, np.array(actions, np.int32))
     return rewards.tolist(), ends.tolist()
 
 
-@pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize("turn", [ppo.LEFT, ppo.RIGHT])
-def test_only_the_turn_of_the_sign_is_rewarded(sign, turn):
-    rewards, ends = walk(sign, [ppo.FORWARD] * ppo.CORRIDOR + [turn])
-    is_right = (sign, turn) in ((-1, ppo.LEFT), (1, ppo.RIGHT))
-    assert rewards == [0.0] * ppo.CORRIDOR + [float(is_right)]
-    assert ends == [False] * ppo.CORRIDOR + [True]
+def test_only_the_turn_of_the_sign_is_rewarded():
+    right = {(-1, ppo.LEFT), (1, ppo.RIGHT)}
+    for sign, turn in itertools.product((-1, 1), (ppo.LEFT, ppo.RIGHT)):
+        rewards, ends = walk(sign, [ppo.FORWARD] * ppo.CORRIDOR + [turn])
+        assert rewards == [0.0] * ppo.CORRIDOR + [float((sign, turn) in right)]
+        assert ends == [False] * ppo.CORRIDOR + [True]
 
 
 def test_walls_cost_and_time_runs_out():
@@ -99,10 +103,19 @@ def test_advantages_are_the_sum_of_discounted_errors():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("memory", [True, pytest.param(False, marks=pytest.mark.slow)])
+each_memory = pytest.mark.parametrize("memory", [True, False])
+
+
+@each_memory
+def test_a_training_is_one_program(memory):
+    settings = dataclasses.replace(SHORT, memory=memory)
+    progress = jax.eval_shape(functools.partial(ppo.train, settings), jax.random.key(1))
+    assert progress.score.shape == (SHORT.updates,)
+
+
+@pytest.mark.slow
+@each_memory
 def test_a_short_training(memory):
-    settings = ppo.dataclasses.replace(SHORT, memory=memory)
-    progress = ppo.train(settings, jax.random.key(1))
-    assert progress.score.shape == (settings.updates,)
+    progress = ppo.train(dataclasses.replace(SHORT, memory=memory), jax.random.key(1))
     assert np.isfinite(progress.score).all()
     assert progress.replay_error.max() <= ppo.REPLAY_TOLERANCE

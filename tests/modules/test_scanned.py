@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lnrepro import convert
-from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, SimpleCell
+from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, SimpleCell, unroll
 from lnrepro.linen import ScannedRNN
 from tests.functional.programs import drawn
 from tests.modules.adaptor import loss_of, refused, same, same_program
@@ -87,19 +87,19 @@ def test_numbers_and_gradients_are_those_of_a_scan_of_flax(cell_type, batch):
     same(run(ours, converted, carry), expected)
 
 
-def test_acting_step_by_step_sees_what_learning_sees():
-    """Without sizes, with the default norm."""
-    inputs, resets = rollout(5)
-    carry = first = ScannedRNN.initialize_carry(5, H)
-    module, steps = ScannedRNN(), []
-    variables = drawn(shapes_of(module, first, (inputs, resets)))
-    assert "gain_h" in variables["params"]["GRUCell_0"]
-    run = jax.jit(module.apply)
-    for t in range(T):
-        now = slice(t, t + 1)
-        carry, one = run(variables, carry, (inputs[now], resets[now]))
-        steps.append(one)
-    same((carry, np.concatenate(steps)), run(variables, first, (inputs, resets)))
+def test_it_runs_a_cell_with_layer_norm_over_a_rollout():
+    """Without sizes, with the default norm, with options."""
+    x, carry = rollout(5), ScannedRNN.initialize_carry(5, H)
+    for options in (None, ScanOptions(backward="autodiff", unroll=2)):
+        module = ScannedRNN(options=options)
+        variables = drawn(shapes_of(module, carry, x))
+
+        def theirs(variables, carry, x, options=options):
+            params, (inputs, resets) = variables["params"]["GRUCell_0"], x
+            how = {"initial_carry": carry, "resets": resets != 0, "time_major": True}
+            return unroll(GRUCell(H), params, inputs, options=options, **how)[:2]
+
+        same_program(module.apply, theirs, variables, carry, x)
 
 
 @pytest.mark.parametrize(
@@ -135,18 +135,6 @@ def test_resets_may_be_floats_of_zero_and_one():
     for numbers in (0.99 * floats, 2 * resets):
         with refused(ValueError, "resets must be 0 or 1", "not a discount"):
             ScannedRNN().apply(variables, carry, (inputs, numbers))
-
-
-def test_options_reach_the_scan():
-    """Forward mode works with backward="autodiff" only."""
-    x, carry = rollout(5), ScannedRNN.initialize_carry(5, H)
-    module = ScannedRNN(options=ScanOptions(backward="autodiff"))
-    variables = drawn(shapes_of(module, carry, x))
-
-    def run(carry):
-        return module.apply(variables, carry, x)[0]
-
-    jax.eval_shape(lambda carry: jax.jvp(run, (carry,), (carry,)), carry)
 
 
 def test_flax_s_optimised_lstm_is_its_lstm():

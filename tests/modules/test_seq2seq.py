@@ -1,5 +1,7 @@
 """docs/examples/seq2seq.py: the task, the padding, both ways to decode, a training."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -40,8 +42,14 @@ def test_padding_and_both_ways_to_decode():
     np.testing.assert_array_equal(np.argmax(logits, -1), answer)
 
 
+def test_a_training_is_one_program():
+    train = functools.partial(seq2seq.train, SHORT)
+    losses, right = jax.eval_shape(train, jax.random.key(0))
+    assert (losses.shape, right.shape) == ((SHORT.steps,), ())
+
+
+@pytest.mark.slow
 def test_a_short_training():
     losses, right = seq2seq.train(SHORT, jax.random.key(0))
-    assert losses.shape == (SHORT.steps,)
     assert np.isfinite(losses).all()
     assert 0 <= right <= 1
