@@ -40,7 +40,7 @@ STEPS, FEATURES = 4, 30
 def cells(units: int) -> dict:
     """One cell for each kind of operation."""
     return {
-        "lstm": LSTMCell(units, "layer"),
+        "lstm": LSTMCell(units, "layer", learned_carry=True, peephole=True),
         "lstm_batch": LSTMCell(units, "batch"),
         "gru": GRUCell(units, "layer"),
         "gru_before": GRUCell(units, "rms", reset="before"),

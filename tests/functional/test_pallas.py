@@ -57,9 +57,9 @@ CELLS = {
         skip="graves",
     ),
 }
-QUICK = ("lstm_learned", "attention")
+QUICK = ("lstm", "attention")
 # Of cells that run with other options than the default.
-OPTIONS = {"lstm": {"save": "carries"}, "gru": {"chunk": 1}}
+OPTIONS = {"lstm_batch": {"save": "carries"}, "gru": {"chunk": 1}}
 CASES = [
     name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
     for name in CELLS
@@ -193,6 +193,29 @@ def test_a_kernel_may_use_what_its_weights_need(interpreted):
 
     limit = re.search(r"vmem_limit_bytes=(\d+)", str(jax.make_jaxpr(run)(x)))
     assert int(limit[1]) > weights.nbytes
+
+
+def test_a_kernel_has_only_what_its_loop_reads(interpreted):
+    """The gradient of x is a product after the loop, whose weight no step reads."""
+    cell = LSTMCell(H, "none")
+    params, x = shapes_of(cell, 3)[0], jax.ShapeDtypeStruct((B, T, 3), jnp.float32)
+
+    def loss(x, params):
+        return unroll(cell, params, x, options=PALLAS).outputs.sum()
+
+    equations = jax.make_jaxpr(jax.grad(loss))(x, params).eqns
+    # Each stands in a function with the derivative of the scan.
+    calls = [e for e in equations if e.primitive.name == "custom_jvp_call"]
+    of_kernels = [
+        [v.aval.shape for v in e.invars]
+        for call in calls
+        for e in call.params["call_jaxpr"].eqns
+        if e.primitive.name == "pallas_call"
+    ]
+    forward, backward = of_kernels
+    assert params["w_x"].shape in forward
+    assert params["w_x"].shape not in backward
+    assert params["w_h"].shape in backward
 
 
 # Where there can be no kernel
