@@ -129,6 +129,7 @@ def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> Non
         for panel in panels:
             for line in panel.lines:
                 for *names, x, y in line.points:
+                    # About as fine as a float32.
                     writer.writerow([*names, f"{x:.8g}", f"{y:.8g}"])
 
 

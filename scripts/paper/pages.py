@@ -110,6 +110,7 @@ def written(
         record, key, shown = match.groups()
         source = answers.get(record) or records.kept(record)["ratios"]
         value = source[key.replace("_", " ")]
+        # A ratio gets as many decimals as the number that it replaces.
         if not isinstance(value, str):
             value = f"{value:.{len(shown.partition('.')[2])}f}"
         return f"<!--{record}:{key}-->{value}<!--/-->"

@@ -44,6 +44,7 @@ def write_run(folder, *run, **config):
 
 def bounds(values, name=BOUND):
     """One record of a test bound for each epoch."""
+    # An epoch has 390 batches of 128.
     values = enumerate(values, 1)
     return [{"step": 390 * i, "epoch": float(i), name: value} for i, value in values]
 
@@ -85,6 +86,7 @@ def test_curves_are_medians_over_seeds_with_their_range():
     runs.append(draw_run("layer_cell", 1, [130, 97, 92], **how))
     runs.append(draw_run("layer_cell", 2, [131, 90], **how))
     (lines,) = panels([*runs, draw_run("none", 0, [117])])
+    # The legend has the order of the figure's norms.
     assert list(lines) == ["no norm", "layer norm"]
     ours = lines["layer norm"]
     found = ours.x, ours.low, ours.y, ours.high
@@ -153,6 +155,7 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     pictures = re.findall(r"!\[\]\((\S+)\)", page)
     assert pictures == ["answers.png", "figure4.png", "forest.png"]
     assert sorted(path.name for path in out.glob("*.png")) == pictures
+    assert (out / "figure4.svg").exists()
     verdicts = (out / "verdicts.md").read_text()
     assert verdicts in page
     # The seed of the plan is not pooled with the others.
@@ -267,6 +270,7 @@ def test_what_is_no_run_is_named_and_the_rest_is_drawn(tmp_path, capsys):
 
 def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
     (draw_runs / "none0/diverged.json").write_text('{"metric": "loss", "step": 5}')
+    # A run that was resumed may have two commits.
     (draw_runs / "none0/resumes.jsonl").write_text('{"step": 5, "git": "89abcde"}')
     write_run(draw_runs / "open", DRAW, "none", 7, bounds([9]))
     file = tmp_path / "packed" / "draw.runs.jsonl"
@@ -318,9 +322,10 @@ def test_kept_runs_have_the_settings_of_their_configs():
 
 
 def verdict(*numbers, seeds=10):
-    """One whose speed has a value and an interval."""
+    """One whose speed and end have a value and an interval."""
     pairs = compare.Pairs(np.arange(1), *np.zeros((2, seeds, 1)), sign=1)
-    return verdicts.Verdict(pairs, {"speed": verdicts.Number(*numbers)})
+    numbers = dict.fromkeys(verdicts.NUMBERS, verdicts.Number(*numbers))
+    return verdicts.Verdict(pairs, numbers)
 
 
 def test_shares_are_drawn_with_intervals_and_answers_with_their_words():
@@ -333,11 +338,12 @@ def test_shares_are_drawn_with_intervals_and_answers_with_their_words():
     assert point.get_xdata() == [50]
     answers = {
         "reproduced, made data": (claims.PLAN[0], fast, 0.01, True),
-        "open": (claims.PLAN[2], fast, 0.5, False),
-        "not run": (claims.PLAN[3], verdict(seeds=9), 1, False),
+        # It is about the end, which is no share.
+        "open": (claims.PLAN[3], fast, 0.5, False),
+        "not run": (claims.PLAN[2], verdict(seeds=9), 1, False),
         "contradicted": (claims.PLAN[5], slow, 0.01, False),
     }
     found = [verdicts.Answer(*answer) for answer in answers.values()]
     (ax,) = drawn(forest.draw_answers, found).axes
     assert [text.get_text() for text in ax.texts] == list(answers)
-    assert [list(line.get_xdata()) for line in ax.lines[2::2]] == [[50], [50], [150]]
+    assert [list(line.get_xdata()) for line in ax.lines[2::2]] == [[50], [150]]

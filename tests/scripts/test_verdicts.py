@@ -142,6 +142,12 @@ def test_runs_of_another_length_have_no_rates_of_their_own():
     assert "lr 0.3" in cells(short)["same rate"]
 
 
+def test_a_sum_of_metrics_is_taken_where_all_are_recorded():
+    claim = CLAIM._replace(scales=(("a", 2.0), ("b", 4.0)))
+    values = [{"step": 1, "a": 1.0}, {"step": 2, "a": 1.0, "b": 2.0}]
+    assert claim.curve(recorded("toy", "layer", 0, values)) == {2: 1.0}
+
+
 def test_every_claim_names_norms_that_a_sweep_of_its_config_trains():
     for claim in claims.CLAIMS:
         sweeps = config_file.load_module(f"configs/{claim.experiment}.py").SWEEPS
