@@ -176,9 +176,9 @@ def run(argv: list[str]) -> None:
 
 def _config(flags, overrides):
     """Return the config that is given, or that of the run in --workdir."""
-    for name in ("num_processes", "process_id"):
-        if getattr(flags, name) is not None and not flags.coordinator:
-            raise UserError(f"--{name} needs --coordinator=HOST:PORT")
+    numbers = flags.num_processes, flags.process_id
+    if numbers != (None, None) and not flags.coordinator:
+        raise UserError("--num_processes and --process_id need --coordinator=HOST:PORT")
     if flags.check and not flags.config:
         raise UserError("--check needs the --config of the run")
     if flags.config and flags.resume:

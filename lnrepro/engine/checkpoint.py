@@ -112,10 +112,9 @@ def restore(folder: pathlib.Path, like: Any, *, resumes: bool) -> Checkpoint | N
     if not failed:
         return None
     # Starting silently from step 0 would look like a new run.
-    start_again = ", or remove the folder to start again"
     raise UserError(
-        f"{failed[0]}, and no other one of {steps}; put the files of the run "
-        f"back{start_again if resumes else ''}"
+        f"{failed[0]}, and no other one of {steps}; put the files of the run back, or "
+        "remove the folder to start again"
     )
 
 

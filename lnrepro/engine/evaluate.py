@@ -47,7 +47,6 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         say(f"{folder} at step {weights.step}\n{table(HEAD, *rows(run, numbers))}")
         for evaluation in evaluations.values():
             artifacts.write(folder / "artifacts", evaluation)
-        record = {"step": weights.step, **numbers}
-        json_files.write(folder / "evaluation.json", record)
+        json_files.write(folder / "evaluation.json", {"step": weights.step, **numbers})
     check_finite(numbers, weights.step)
     return numbers

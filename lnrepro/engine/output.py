@@ -1,17 +1,28 @@
 """What a run shows and writes, besides its checkpoints."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lnrepro.engine import artifacts, json_files, metrics, provenance, report
+from lnrepro.engine import (
+    artifacts,
+    json_files,
+    metrics,
+    progress,
+    provenance,
+    report,
+)
 from lnrepro.engine.checkpoint import Checkpoint
 from lnrepro.engine.events import Events
 from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.metrics import RecordFile
-from lnrepro.engine.progress import HEAD, Progress, table
+from lnrepro.engine.progress import HEAD, table
 from lnrepro.engine.run import Run
 from lnrepro.engine.workdir import Lock
 from lnrepro.errors import say
+
+# Training metrics are printed at most this often.
+PRINT_EVERY_S = 5.0
 
 
 class Output:
@@ -29,7 +40,8 @@ class Output:
           start: where it starts.
         """
         self._run, self._lock = run, lock
-        self._progress = Progress(run.total_steps, run.config.best.metric)
+        # The step and the time from which the rate is measured.
+        self._start, self._last_print = None, 0.0
         if not lock:
             return
         self._records = RecordFile(run.folder, start.step, start.notes.records)
@@ -37,8 +49,8 @@ class Output:
 
     def say(self, *lines: str) -> None:
         """Print lines."""
-        for line in lines if self._lock else ():
-            say(line)
+        for text in lines if self._lock else ():
+            say(text)
 
     def compiled(self, step: int, kernels: list[str]) -> None:
         """Note that the first call, which ends with `step`, is compiled.
@@ -47,7 +59,7 @@ class Output:
           step: the step.
           kernels: what recurrences run as.
         """
-        self._progress.start(step)
+        self._start = step, time.monotonic()
         self.say(*provenance.about_kernels(kernels))
 
     def record(self, step: int, values: Mapping[str, float], important: bool) -> None:
@@ -65,7 +77,11 @@ class Output:
         self._records.append(about | dict(values))
         for name, value in values.items():
             self._events.scalar(name, value, step)
-        self._progress.metrics(step, values, important)
+        now, first = time.monotonic(), self._run.config.best.metric
+        if important or now - self._last_print > PRINT_EVERY_S:
+            self._last_print = now
+            total, start = self._run.total_steps, self._start
+            say(progress.line(step, total, values, first, start))
 
     def evaluated(self, evaluations: Iterable[Evaluation]) -> None:
         """Write what evaluations show.

@@ -55,6 +55,7 @@ class Run:
         self.evals = experiment.schedules(config)
         self.experiment = experiment.load(config)
         self.optimizer = optim.make(config, self.total_steps)
+        self._init = make_init(self.experiment, self.optimizer)
         # The keys of the parameters and of the training.
         self._init_key, self._step_key = jax.random.split(jax.random.key(config.seed))
 
@@ -112,8 +113,7 @@ class Run:
         Raises:
           UserError: an array has no elements.
         """
-        init = jax.jit(make_init(self.experiment, self.optimizer))
-        state = jax.tree.map(np.array, init(self._init_key))
+        state = jax.tree.map(np.array, jax.jit(self._init)(self._init_key))
         for path, x in jax.tree.leaves_with_path(state):
             # Orbax's threads wait for minutes after it has refused one.
             if not x.size:
@@ -123,8 +123,7 @@ class Run:
 
     def shapes(self) -> State:
         """Return the shapes of the state; nothing is computed."""
-        init = make_init(self.experiment, self.optimizer)
-        return jax.eval_shape(init, self._init_key)
+        return jax.eval_shape(self._init, self._init_key)
 
     def batches(self, start_step: int) -> Stream:
         """Return the training batches from a step on; close them after use."""

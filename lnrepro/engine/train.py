@@ -292,7 +292,4 @@ class Trainer:
 
 @jax.jit
 def _all_finite(state) -> jax.Array:
-    numbers = [
-        x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)
-    ]
-    return jnp.array([jnp.isfinite(x).all() for x in numbers]).all()
+    return jnp.array([jnp.isfinite(x).all() for x in jax.tree.leaves(state)]).all()

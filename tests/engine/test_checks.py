@@ -157,13 +157,20 @@ def test_steps_are_those_of_the_decimal_number_of_epochs(epochs, steps):
 
 def test_command_lines_expand_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    parser = command_line.Parser()
+    (tmp_path / "flags").write_text("--in_file=~/c\n")
+    parser = command_line.Parser(fromfile_prefix_chars="@")
     parser.add_argument("--root")
     parser.add_argument("files", nargs="*", type=pathlib.Path)
-    words = ["--root=~", "~/b", "c=~", "--config.data.dir=~/seed=1"]
+    words = [
+        "--root=~",
+        "~/b",
+        "c=~",
+        "--config.data.dir=~/seed=1",
+        f"@{tmp_path}/flags",
+    ]
     args, rest = parser.parse_known_args(words)
     assert args.root == str(tmp_path)
     assert args.files == [tmp_path / "b", pathlib.Path("c=~")]
-    assert rest == [f"--config.data.dir={tmp_path}/seed=1"]
+    assert rest == [f"--config.data.dir={tmp_path}/seed=1", f"--in_file={tmp_path}/c"]
     with refused("--root = gs://bucket/x: "):
         parser.parse_args(["--root=gs://bucket/x"])

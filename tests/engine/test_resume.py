@@ -298,6 +298,7 @@ def test_each_start_is_recorded_and_a_change_is_printed(killed, monkeypatch, cap
     out = capsys.readouterr().out
     assert "resumed otherwise than started before: machine None -> " in out
     assert "before: git" not in out
+    assert "before: settings" not in out
     monkeypatch.setattr(provenance, "git_commit", lambda: "bbbb")
     train.train(config(), killed)
     out = capsys.readouterr().out
