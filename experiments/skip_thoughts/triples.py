@@ -35,7 +35,7 @@ STEPS = LONGEST + 1
 RELEASE_EVERY = 2048
 
 
-class Triples:
+class Triples(Sequence):
     """Sentence triples, sorted by the length of the current sentence.
 
     An example has "previous", "current" and "next", [t] int32 each. Every sentence ends

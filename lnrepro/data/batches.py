@@ -25,8 +25,8 @@ Shapes: B batch, T bucket length, N examples of the split.
 
 import sys
 import types
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -50,16 +50,8 @@ Transform = Callable[[Rows, np.ndarray], Rows]
 # 0.007 ms.
 BLOCK_ROWS = 1024
 
-
-class Source(Protocol):
-    """Examples, which may be made when they are asked for; also a list."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, row: int, /) -> Mapping[str, Any]: ...
-
-
-Data = Mapping[str, Stored] | Source
+# Columns, or a source: examples that may be made when they are asked for; also a list.
+Data = Mapping[str, Stored] | Sequence[Mapping[str, Any]]
 
 
 def train_batches(
