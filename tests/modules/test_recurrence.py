@@ -149,10 +149,8 @@ def test_dtypes(package, dtype, param_dtype, prepared):
     # A carry of bfloat16 would forget, and `lax.scan` over steps keeps its dtype.
     assert (dtypes(carry), dtypes(y)) == ({"float32"}, {dtype})
     assert dtypes(layer.initialize_carry()) == {"float32"}
-    stepped = jax.eval_shape(
-        functools.partial(layer.apply, method="step"), carry, y[:, 0]
-    )
-    assert dtypes(stepped[0]) == {"float32"}
+    step = functools.partial(layer.apply, method="step")
+    assert dtypes(jax.eval_shape(step, carry, X[:, 0])[0]) == {"float32"}
 
 
 def test_a_narrow_dtype_is_that_of_products():
