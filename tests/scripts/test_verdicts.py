@@ -43,9 +43,12 @@ def lost(run):
     return run._replace(diverged=True)
 
 
-def runs(layer, none, n=3, layer_rate=0.001, **fields):
-    found = [run("layer", s, layer + 0.01 * s, layer_rate, **fields) for s in range(n)]
-    return found + [run("none", s, none + 0.01 * s, **fields) for s in range(n)]
+def runs(layer, none, n=3, layer_rate=0.001, first=0, **fields):
+    found = []
+    for s in range(first, first + n):
+        found.append(run("layer", s, layer + 0.01 * s, layer_rate, **fields))
+        found.append(run("none", s, none + 0.01 * s, **fields))
+    return found
 
 
 def of_norm(norm, found):
@@ -180,13 +183,9 @@ def test_a_rate_at_which_runs_diverge_is_not_the_best(monkeypatch):
     assert [(end.rate, end.diverged) for end in found] == [(0.01, 0), (0.1, 1)]
 
 
-def pairs(layer, none, count=10, first=5, **fields):
+def pairs(layer, none, n=10, first=5, **fields):
     """Tuned runs of fresh seeds."""
-    found = []
-    for s in range(first, first + count):
-        found.append(run("layer", s, layer + 0.01 * s, OWN["layer"], **fields))
-        found.append(run("none", s, none + 0.01 * s, **fields))
-    return found
+    return runs(layer, none, n, OWN["layer"], first, **fields)
 
 
 def test_answers_are_of_ten_fresh_pairs_with_an_exact_test(answered):
