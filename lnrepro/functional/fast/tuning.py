@@ -82,7 +82,7 @@ def look_up(scan: Scan) -> Way:
     """Return what the record of a scan says."""
     # Without any record, nothing is printed or loaded to find a key.
     found = {} if scan.reason else records()
-    record = found and found.get(scan.key)
+    record = found.get(scan.key) if found else None
     if not record:
         return Way(kernel=False, reason=scan.reason or NOT_MEASURED)
     return Way(*map(record.get, Way._fields))

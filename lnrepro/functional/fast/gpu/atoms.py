@@ -64,13 +64,8 @@ class Argument(NamedTuple):
     """An argument of the kernel."""
 
     number: int
-    variable: Any  # That of the equations.
+    aval: Any  # Shape and dtype in one step.
     what: str  # "constant", "carry", or "stack" [T, ...].
-
-    @property
-    def aval(self) -> Any:
-        """Shape and dtype in one step."""
-        return self.variable.aval
 
 
 class Place(NamedTuple):

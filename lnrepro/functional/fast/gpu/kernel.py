@@ -92,13 +92,19 @@ def kernel(
     """
     shared = device().shared
     fitted = fits(program, layout, shared)
-    results = []
-    for what, row, _ in program.results:
-        time = (steps,) * (what == "stack")
-        shape = (groups, *time, rows, *row.shape)
-        results.append(jax.ShapeDtypeStruct(shape, row.dtype))
-    numbers = {"C": layout.blocks, "R": layout.rows, "H": program.units}
-    numbers |= {"REVERSE": int(reverse), "GROUPED": int(groups > 1), "SHARED": shared}
+    sizes = {"stack": (groups, steps, rows)}
+    results = [
+        a.row.update(shape=sizes.get(a.what, (groups, rows)) + a.row.shape)
+        for a in program.results
+    ]
+    numbers = {
+        "C": layout.blocks,
+        "R": layout.rows,
+        "H": program.units,
+        "REVERSE": int(reverse),
+        "GROUPED": int(groups > 1),
+        "SHARED": shared,
+    }
     clusters = groups * -(-rows // layout.rows)
     return Kernel(
         text.source(program, numbers, fitted),

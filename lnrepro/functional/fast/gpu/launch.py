@@ -71,6 +71,7 @@ class Loop:
         self.result_axes = [1 + (a.what == "stack") for a in self.program.results]
         self.rows = math.prod(self.program.batch)
         layout.check(self.program, self.rows, self.layout)
+        kernels.note_layouts(layout.candidates(self.program, self.rows))
         # Equal loops are one program of XLA, also where each is traced anew.
         sizes = self.program.batch, parts.steps, self.layout
         self._key = self.kernel(self.rows).source, *sizes
@@ -85,13 +86,9 @@ class Loop:
 
     def kernel(self, rows: int, groups: int = 1) -> layout.Kernel:
         """Return the kernel of so many groups of rows."""
-        steps = self.parts.steps
-        chosen = self.layout
-        if chosen is None:
-            found = layout.candidates(self.program, rows, groups)
-            kernels.note_layouts(found)
-            chosen = found[0]
-        return layout.kernel(self.program, rows, steps, self.reverse, chosen, groups)
+        chosen = self.layout or layout.candidates(self.program, rows, groups)[0]
+        steps, reverse = self.parts.steps, self.reverse
+        return layout.kernel(self.program, rows, steps, reverse, chosen, groups)
 
     def flat(self, a: jax.Array, axis: int | None) -> jax.Array:
         """Return an array with one batch axis in place of those of the equations."""
@@ -237,8 +234,8 @@ def _has_one_part(context):
     """Whether the rows of a program are those of each of its devices."""
     if not hasattr(context, "mesh"):
         return context.num_devices == 1
-    sizes, manual = context.mesh.shape, context.manual_axes
-    return all(n == 1 or name in manual for name, n in sizes.items())
+    sizes = context.mesh.shape.items()
+    return all(n == 1 or name in context.manual_axes for name, n in sizes)
 
 
 def _lower(ctx, *values, loop, rows, groups, own):
@@ -246,8 +243,8 @@ def _lower(ctx, *values, loop, rows, groups, own):
     context = ctx.module_context
     in_kernel = all(platform in PLATFORMS for platform in context.platforms)
     if loop.layout:
-        in_kernel &= (rows, groups) == (loop.rows, 1)
-        in_kernel &= _has_one_part(context.axis_context)
+        is_same = (rows, groups) == (loop.rows, 1)
+        in_kernel &= is_same and _has_one_part(context.axis_context)
     run = _on_devices
     if context.lowering_parameters.for_export or not in_kernel:
         run = Loop.in_xla
@@ -273,10 +270,10 @@ def _on_devices(loop, rows, groups, own, *arguments):
     """Run a kernel on each device, for its rows."""
     pairs = zip(loop.row_axes, own, strict=True)
     axes = [row if row is None else row + is_own for row, is_own in pairs]
-    first = next(i for i, axis in enumerate(axes) if axis is not None)
 
     def of_device(*arguments):
-        rows = arguments[first].shape[axes[first]]
+        places = zip(arguments, axes, strict=True)
+        rows = next(a.shape[axis] for a, axis in places if axis is not None)
         return tuple(_in_kernel(loop, rows, groups, own, *arguments))
 
     kernel = loop.kernel(rows, groups)

@@ -75,7 +75,7 @@ def trace(parts: Parts) -> Program:
         raise NoKernel(f"a carry of {tracer.units} units; at least 4 are needed")
     kinds = dict.fromkeys([*parts.constants, *parts.carry], "constant")
     kinds |= dict.fromkeys(carry, "carry") | dict.fromkeys(parts.to_loop, "stack")
-    arguments = [Argument(i, v, kinds[v]) for i, v in enumerate(kinds)]
+    arguments = [Argument(i, v.aval, kinds[v]) for i, v in enumerate(kinds)]
     values: dict = dict(zip(kinds, arguments, strict=True))
     results = []
 
