@@ -61,10 +61,9 @@ def has_kernel(*words):
 
 def test_what_was_measured_is_what_runs(capsys, monkeypatch):
     loss, params, x = problem()
-    step = jax.jit(jax.grad(loss), donate_argnums=0)
+    step, threads = jax.jit(jax.grad(loss), donate_argnums=0), threading.enumerate()
     assert program(*problem()) == program(*problem(kernels="off"))
     assert not has_kernel(step, params, x)
-    threads = threading.enumerate()
     for _ in range(2):  # It is measured once.
         (record,) = functional.autotune(step, params, x)
     # Those that were left alone killed the process at its end.
