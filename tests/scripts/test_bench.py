@@ -3,7 +3,9 @@
 import json
 import re
 
+import flax.linen as nn
 import jax
+import numpy as np
 import pytest
 
 from docs.examples import recurrent_ppo
@@ -46,6 +48,16 @@ def test_each_layer_of_ppo_learns_from_what_it_saw(monkeypatch):
         for _ in range(2):
             state, progress = step(state, key)
         assert progress.replay_error <= recurrent_ppo.REPLAY_TOLERANCE, label
+
+
+def test_flax_layer_of_ppo_starts_anew_at_a_reset():
+    layer, resets = programs.ResettingRNN(nn.GRUCell(4)), np.arange(5) == [[2], [2]]
+    x = np.random.default_rng(0).normal(size=(2, 5, 3))
+    key, ones = jax.random.key(0), np.ones((2, 4))
+    (_, y), params = layer.init_with_output(key, x, ones, resets, True)
+    begin = np.zeros((2, 4)), resets[:, 2:], True
+    _, again = layer.apply(params, x[:, 2:], *begin)
+    np.testing.assert_array_equal(y[:, 2:], again)
 
 
 @pytest.mark.slow
