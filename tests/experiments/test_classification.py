@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from experiments.sequential_mnist.fields import FIELDS
+from experiments.sets import evaluation_batches, open_set, training_batches
+from lnrepro.data.plan import Plan
 from lnrepro.engine import experiment
 from tests import oracle
 from tests.experiments.small import config_of
@@ -67,6 +69,19 @@ def test_loss_is_the_papers_equations(case, logits, norm):
     wanted = np.log(np.exp(a).sum(-1)) - a[np.arange(4), batch["label"]]
     np.testing.assert_allclose(loss, wanted.mean(), rtol=2e-5)
     assert metrics["nll"] == loss
+
+
+def test_batches_are_those_of_a_split_from_any_step():
+    config = config_of("mnist")
+    opened = open_set(config)
+    with training_batches(config, 2) as stream:
+        found = next(stream)["label"]
+    rows = Plan(opened.splits["train"], config.batch_size, config.seed).rows(2)
+    np.testing.assert_array_equal(found, opened.columns("train")["label"][rows])
+    with evaluation_batches(config, "test") as stream:
+        batch = next(stream)
+    labels = opened.columns("test")["label"]
+    np.testing.assert_array_equal(batch["label"], labels[batch["index"]])
 
 
 @pytest.mark.parametrize(
