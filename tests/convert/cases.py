@@ -54,17 +54,9 @@ def layer_norm_lstm(*rows, zeros=(), **options):
     return Layout(rows, "f i o g", needs("layer", **options), zeros=zeros)
 
 
-TORCHAUDIO = Layout(
-    (
-        Row("x2g.weight", "w_x", "i f g o", transposed=True),
-        Row("p2g.weight", "w_h", "i f g o", transposed=True),
-        Row("x2g.bias", "bias", "i f g o"),
-    ),
-    "f i o g",
-    needs(),
-)
-TORCHAUDIO_NORM = layer_norm_lstm(
-    *TORCHAUDIO.rows[:2],
+TORCHAUDIO = layer_norm_lstm(
+    Row("x2g.weight", "w_x", "i f g o", transposed=True),
+    Row("p2g.weight", "w_h", "i f g o", transposed=True),
     Row("g_norm.weight", "gain_joint", "i f g o"),
     Row("g_norm.bias", "bias", "i f g o"),
     Row("c_norm.weight", "gain_c"),
@@ -142,8 +134,7 @@ CASES = {
         libraries.dreamer_gru_state_first,
     ),
     "dreamer-block-gru": ("dreamer", block_gru, libraries.dreamer_block_gru),
-    "torchaudio": (TORCHAUDIO, lstm, libraries.torchaudio_lstm),
-    "torchaudio-ln": (TORCHAUDIO_NORM, transducer, libraries.torchaudio_lstm),
+    "torchaudio-ln": (TORCHAUDIO, transducer, libraries.torchaudio_lstm),
     "addons": (TENSORFLOW_ADDONS, carried, libraries.tfa_lstm),
     "haste-ln-lstm": (HASTE_LSTM, LSTMCell(H), libraries.haste_lstm),
 }

@@ -201,8 +201,7 @@ def dreamer_block_gru(weights, x, h, c):
 
 def torchaudio_lstm(weights, x, h, c):
     """torchaudio's _CustomLSTM: one norm of the sum; the normalised c is carried."""
-    a = x @ weights["x2g.weight"].T + weights.get("x2g.bias", 0)
-    a = a + h @ weights["p2g.weight"].T
+    a = x @ weights["x2g.weight"].T + h @ weights["p2g.weight"].T
     a = norm_of(weights, "g_norm.weight", "g_norm.bias", a)
     norm_c = functools.partial(norm_of, weights, "c_norm.weight", "c_norm.bias")
     h, c = lstm(a, "ifgo", c, norm_c)

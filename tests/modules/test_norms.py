@@ -38,6 +38,8 @@ def test_values(norm, use_scale, use_bias):
     assert ("scale" in params, "bias" in params) == (use_scale, use_bias)
     gain, bias = params.get("scale", 1.0), params.get("bias", 0.0)
     same(y, layer_norm(np.float64(X), gain, bias, epsilon=1e-3))
+    theirs = nn.LayerNorm(1e-3, use_fast_variance=False, **options)
+    same(y, theirs.apply({"params": params}, X))
 
 
 @each_norm
