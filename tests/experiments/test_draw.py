@@ -146,6 +146,7 @@ def test_noise_of_an_example_does_not_depend_on_its_batch(x64):
     together = draw.noise(params, key, jnp.array([4, 7, 9]))
     alone = draw.noise(params, key, jnp.array([7]))
     np.testing.assert_array_equal(together[:, 1:2], alone)
+    assert (together[:, 0] != together[:, 1]).all()
 
 
 # -- what users see

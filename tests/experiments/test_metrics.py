@@ -29,8 +29,9 @@ def test_a_word_costs_the_loss_divided_by_the_number_of_words(monkeypatch):
 
 
 def test_nats_of_handwriting_a_line_a_step_and_in_the_datas_units(monkeypatch):
-    strokes = [np.ones((n, 3), np.int32) for n in (2, 3, 7)]
-    columns = {"strokes": strokes, "text": [np.ones(2, np.uint8)] * 3}
+    # The second line is not among three of them.
+    strokes = [np.ones((n, 3), np.int32) for n in (2, 5, 3, 7)]
+    columns = {"strokes": strokes, "text": [np.ones(2, np.uint8)] * 4}
     lines = Lines(columns, {"mean": [0.0, 0.0], "std": [2.0, 8.0]})
     monkeypatch.setattr(handwriting_experiment, "open_lines", lambda *_: lines)
 
@@ -39,7 +40,7 @@ def test_nats_of_handwriting_a_line_a_step_and_in_the_datas_units(monkeypatch):
         return 3.0 * batch["steps_length"] + 5
 
     monkeypatch.setattr(Network, "nll", nll)
-    exp = handwriting.make(config_of("handwriting", eval_batch_size=2))
+    exp = handwriting.make(config_of("handwriting", eval_batch_size=2, eval_examples=3))
     found = exp.evals["valid"].run({"params": {"w": np.zeros(1)}}).scalars
     assert found == {
         "nll": pytest.approx(3 * 4 + 5),
