@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from lnrepro.engine import metrics
 from lnrepro.engine.experiment import Evaluation
@@ -59,7 +60,7 @@ def _draw_panel(ax, records, label, names, scale, unit=None):
     ax.legend()
 
 
-def title(config: Mapping[str, Any]) -> str:
+def title(config: Mapping[str, Any] | ConfigDict) -> str:
     """Return what stands above the pictures of a run.
 
     Args:

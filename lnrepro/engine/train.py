@@ -104,7 +104,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             raise
         # The lock is held until results.json is written.
         numbers = output.finish(best)
-        store.follow(best and best["step"])
+        store.follow(best["step"] if best else None)
         return numbers
 
 
