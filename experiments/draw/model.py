@@ -278,7 +278,7 @@ class Draw:
         shape = (self.sizes.glimpses, self.sizes.latents)
 
         def draw_one(i):
-            example_key = key
+            example_key = jax.random.fold_in(key, i)
             return jax.random.normal(example_key, shape, dtype_of(params))
 
         # [B, G, Z] -> [G, B, Z].

@@ -60,7 +60,7 @@ def make(config: ConfigDict) -> Experiment:
     def evaluate(vars, split):
         lines = open_lines(config, split)
         rows = evenly_spaced(len(lines), config.eval_examples)
-        batches = eval_batches(lines, config.eval_batch_size, pad=padded_to)
+        batches = eval_batches(lines, config.eval_batch_size, order=rows, pad=padded_to)
         means = mean_metrics(vars, batches)
         nll, steps = means["nll"], means["steps"]
         # The Jacobian of the normalisation adds log sigma_x + log sigma_y for every

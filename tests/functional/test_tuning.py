@@ -125,7 +125,9 @@ def test_a_record_has_the_layout_that_was_measured(gpu, caplog):
         ("an illegal address", 0, None),
     ],
 )
-def test_a_kernel_with_a_fault_gives_the_scan(factor, drift, reason, monkeypatch):
+def test_a_kernel_with_a_fault_gives_the_scan(
+    factor, drift, reason, monkeypatch, capsys
+):
     in_xla, calls = launch.Loop.in_xla, itertools.count()
 
     def fault(a):
@@ -140,7 +142,21 @@ def test_a_kernel_with_a_fault_gives_the_scan(factor, drift, reason, monkeypatch
         assert record["kernel"] == (not reason)
         assert record["reason"] == reason
         return
-    with pytest.raises(RuntimeError, match=factor):
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=factor):
+            functional.autotune(*problem())
+    assert capsys.readouterr().out.count("did not end the last time") == 1
+    (record,) = functional.measured_kernels()
+    assert record["reason"] == "its measurement did not end"
+    assert not has_kernel(*problem())
+
+
+def test_an_interrupt_leaves_no_record(monkeypatch):
+    def timed(*words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "_timed", timed)
+    with pytest.raises(KeyboardInterrupt):
         functional.autotune(*problem())
     assert functional.measured_kernels() == []
 
@@ -168,3 +184,6 @@ def test_a_part_of_a_mesh_is_known_under_shard_map():
 def test_inside_of_a_trace_it_is_refused():
     with refused("outside of jax.jit", error=RuntimeError):
         jax.make_jaxpr(lambda: functional.autotune(*problem()))()
+    loss, params, x = problem()
+    with refused("outside of jax.jit", error=RuntimeError):
+        jax.grad(lambda params: functional.autotune(loss, params, x))(params)

@@ -26,6 +26,7 @@ ENOUGH = 0.9
 # A kernel may be so many times as far from exact products as the scan is, and farther
 # by what TF32 does to numbers.
 TIMES, TF32 = 3.0, 2e-3
+UNFINISHED = "its measurement did not end"
 ROW = "{:<20} {:>6} {:>6} {!s:>8.7} {!s:>9.7} {!s:>8} {!s:>7} {!s:>8} {}"
 COLUMNS = ("cell", "rows", "steps", "scan ms", "kernel ms", "error", *Way._fields)
 
@@ -40,8 +41,8 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
     process on such a device, for exactly these equations, sizes, options and versions.
     A table is printed meanwhile. JAX's caches of traced and compiled functions are
     cleared. A scan that has a record is not measured again;
-    `measured_kernels(forget=True)` deletes the records. A measurement that does not
-    end, because of an interrupt or an error, leaves no record.
+    `measured_kernels(forget=True)` deletes the records. A measurement that ended the
+    process or failed is done again when it is asked for, after a line that says so.
 
     A function over several devices is measured where it uses `jax.shard_map`. Under
     `jax.vmap` a program has other rows than its trace, and no kernel is taken.
@@ -55,7 +56,7 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
       The records of its scans; none where the platform has no kernels.
 
     Raises:
-      RuntimeError: it is called under `jax.jit`, or a program failed on the device,
+      RuntimeError: it is called inside of a trace, or a program failed on the device,
         which then may be lost: start a new process.
       OSError: a record cannot be written.
 
@@ -68,7 +69,8 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
     []
     """
     # Under jax.jit, a tracer is made even of what reads no argument.
-    if isinstance(jnp.zeros(()), jax.core.Tracer):
+    leaves = jax.tree.leaves((jnp.zeros(()), arguments))
+    if any(isinstance(a, jax.core.Tracer) for a in leaves):
         raise RuntimeError("autotune: call it outside of jax.jit and its like")
     if jax.default_backend() not in tuning.PLATFORMS:
         print(f"autotune: there are no kernels for {jax.default_backend()}")
@@ -87,24 +89,33 @@ def measure(noted: list) -> list[dict]:
     # A scan may have been traced several times.
     scans = {scan.key: scan for scan in noted}
     for key, scan in scans.items():
-        if key not in tuning.records():
-            record = scan.about | tuning.machine() | _found(scan)
-            kept.write(tuning.FILE, json.dumps(tuning.records() | {key: record}))
+        others = tuning.records()
+        record = others.pop(key, None)
+        if not record or record["reason"] == UNFINISHED:
+            if record:
+                print("the measurement of the next scan did not end the last time")
+            about = scan.about | tuning.machine()
+            # It stays where a kernel aborts the process, so that it is the scan.
+            _keep(others | {key: about | _scan(UNFINISHED)})
+            try:
+                found = _measured(scan)
+            except KeyboardInterrupt:
+                _keep(others)
+                raise
+            except jax.errors.JaxRuntimeError as e:
+                # After any other error of a device its context may be lost.
+                if "RESOURCE_EXHAUSTED" not in str(e):
+                    raise
+                found = _scan("the memory does not suffice to measure it")
+            _keep(others | {key: about | found})
         print(ROW.format(*map(tuning.records()[key].get, COLUMNS)), flush=True)
     # So that the next call has the kernels.
     jax.clear_caches()
     return [tuning.records()[key] for key in scans]
 
 
-def _found(scan):
-    """Measure a scan, if its memory suffices."""
-    try:
-        return _measured(scan)
-    except jax.errors.JaxRuntimeError as e:
-        # After any other error of a device its context may be lost.
-        if "RESOURCE_EXHAUSTED" not in str(e):
-            raise
-        return _scan("the memory does not suffice to measure it")
+def _keep(records):
+    kept.write(tuning.FILE, json.dumps(records))
 
 
 def _scan(reason):
