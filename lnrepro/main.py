@@ -27,6 +27,7 @@ import re
 from lnrepro.engine import peers
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, exit_code, not_installed, say
+from lnrepro.paths import local_path
 
 try:
     from absl import logging
@@ -163,7 +164,7 @@ def run(argv: list[str]) -> None:
     variant = (flags.config or "").partition(":")[2]
     folder = workdir.default(config, variant)
     if flags.workdir:
-        folder = pathlib.Path(flags.workdir)
+        folder = local_path(flags.workdir, "--workdir")
     if flags.check:
         say(expected.check(config, flags.config or "", folder))
     elif flags.autotune:

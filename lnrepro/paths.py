@@ -11,7 +11,7 @@ from lnrepro.errors import UserError
 
 def is_path(text: str) -> bool:
     """Whether a text can only be a path that `local_path` changes or refuses."""
-    return re.match(r"~[\w.-]*(/|$)|(gs|s3|hdfs)://", text) is not None
+    return re.match(r"~[\w.-]*(/|$)|[a-z][\w+.-]*://", text) is not None
 
 
 def local_path(path: str | os.PathLike, name: str) -> pathlib.Path:

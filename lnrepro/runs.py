@@ -67,7 +67,7 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
       root: its name is the path from here.
 
     Raises:
-      UserError: its metrics.jsonl cannot be read.
+      ValueError: its metrics.jsonl cannot be read.
     """
     from lnrepro.engine import checkpoint, experiment, workdir
 

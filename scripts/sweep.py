@@ -190,9 +190,10 @@ def ended_runs(runs: Sequence) -> str:
 
 def _how_ended(run, code, stopped) -> str:
     """Return finished, diverged or stopped, or failed with the last line."""
+    how = f"failed: {run.last_line}  (exit code {code}; see output.log)"
     if stopped and code in STOPPED:
-        return "stopped"
-    return run.ended or f"failed: {run.last_line}  (exit code {code}; see output.log)"
+        how = "stopped"
+    return run.ended or how
 
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -210,7 +211,7 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         type=seeds,
         default=(),
         metavar="A-B",
-        help="5-14 or 5, in place of its",
+        help="5-14 or 5, in place of its seeds",
     )
     add("--processes", type=positive, metavar="N", help="most runs at a time")
     add = parser.add_argument_group("ray and slurm, for each run").add_argument

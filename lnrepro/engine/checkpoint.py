@@ -112,9 +112,10 @@ def restore(folder: pathlib.Path, like: Any, *, resumes: bool) -> Checkpoint | N
     if not failed:
         return None
     # Starting silently from step 0 would look like a new run.
+    again = ", or remove the folder to start again" if resumes else ""
     raise UserError(
-        f"{failed[0]}, and no other one of {steps}; put the files of the run back, or "
-        "remove the folder to start again"
+        f"{failed[0]}, and no other one of {steps}; put the files of the run back"
+        + again
     )
 
 

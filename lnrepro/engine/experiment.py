@@ -271,7 +271,10 @@ def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
     # Every experiment has a loss.
     known = {"train/loss": Metric()}
     for evaluation, own in metrics.items():
-        found: Any = own() if callable(own) else own
+        try:
+            found: Any = own() if callable(own) else own
+        except UserError as e:
+            raise UserError(f"config.evals.{evaluation}: {e}") from None
         for name, metric in (found or {}).items():
             known[f"{evaluation}/{name}"] = metric
     return known
@@ -317,5 +320,5 @@ def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
     if metric not in measured:
         raise UserError(
             f"{field} names {metric!r}, which the experiment lacks; there are "
-            f"{', '.join(measured)}"
+            f"{', '.join(measured) or 'none'}"
         )

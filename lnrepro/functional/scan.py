@@ -65,7 +65,14 @@ import jax.numpy as jnp
 
 from lnrepro.functional import products
 from lnrepro.functional.arrays import clone_keys, floating, wide_dtype, with_floating
-from lnrepro.functional.fast import equations, in_place, kernels, platform, tuning
+from lnrepro.functional.fast import (
+    equations,
+    in_place,
+    kernels,
+    parts,
+    platform,
+    tuning,
+)
 from lnrepro.functional.fast.kernels import Way
 from lnrepro.functional.products import NamedProducts, Weights
 from lnrepro.functional.scan_options import DEFAULT, Form, ScanOptions, form_and_chunks
@@ -276,11 +283,12 @@ def _not_kept(traced, carry, save):
     """The names of the products that the backward pass computes again."""
     if save == "products":
         return frozenset()
-    # Without those of the carry, these are all products of x.
-    jaxpr, of_carry = traced.equations.jaxpr, []
+    jaxpr = traced.equations.jaxpr
+    # Some generators draw other bits for many steps at once.
+    kept = [v for e in jaxpr.eqns if parts.must_stay(e) for v in e.outvars]
     if save == "recurrent":
-        of_carry = jaxpr.invars[: len(jax.tree.leaves(carry))]
-    sequential = equations.reached(jaxpr.eqns, of_carry)
+        kept += jaxpr.invars[: len(jax.tree.leaves(carry))]
+    sequential = equations.reached(jaxpr.eqns, kept)
     pairs = zip(traced.products, jaxpr.outvars, strict=False)
     return frozenset(name for name, v in pairs if v not in sequential)
 

@@ -25,7 +25,7 @@ class Form(NamedTuple):
     Attributes:
       loop: runs a loop over steps, as `jax.lax.scan` does.
       in_place: whether a step computes all of its products, and the loop of the
-        backward pass is `jax.lax.scan` and writes gradients over what it has read.
+        backward pass is `in_place.scan`, which writes gradients over what it has read.
         Otherwise products of x are computed for all steps before the loop.
       adds_in_loop: whether the loop of the backward pass adds up the gradients of all
         parameters, so that its chunks bound no memory.
@@ -81,8 +81,9 @@ class ScanOptions:
       backward: "lean", or "autodiff" for JAX's own derivative, which forward mode
         needs.
       save: what the lean backward pass keeps beside the carries. "products": all
-        products. "recurrent": all but the products of x. "carries": no product. What is
-        not kept is computed again, chunk by chunk.
+        products. "recurrent": those that depend on the carry. "carries": no product.
+        What is not kept is computed again, chunk by chunk, but for products of noise of
+        other generators than JAX's default.
       chunk: number of steps in a chunk; the last one may have fewer. None chooses
         enough steps for a large matrix product.
       unroll: steps per iteration of the loop, as in `jax.lax.scan`. Where `jax.export`

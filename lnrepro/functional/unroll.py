@@ -192,7 +192,7 @@ def unroll(
         outputs = jnp.moveaxis(outputs, 0, batch_axes)
     # Batch norm's own statistics, for running averages; row t is that of the t-th step.
     used = None
-    if result.aux and statistics is None:
+    if cell.sites and statistics is None:
         used = BatchStatistics(result.aux, sequences.steps_with_a_row(mask, steps))
         used = direction.of_steps(used)
     return Unrolled(last, outputs, used)

@@ -178,25 +178,21 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
 def _at_and_below(path) -> Iterator[RecordedRun]:
     """Yield the runs at and below a path that can be read, in the order of names."""
     for file in [path] if path.is_file() else files_below(path):
-        lines = [""] if file.name == "config.json" else []
+        lines = [None] if file.name == "config.json" else []
         if file.name.endswith(SUFFIX):
             lines = file.read_text("utf-8").splitlines()
         for number, line in enumerate(lines, 1):
             try:
-                yield _run(file, line)
+                if line is None:
+                    yield of_files(file.parent, _files(file.parent))
+                else:
+                    files = json.loads(line)
+                    yield of_files(file / files["run"], files)
             # A run of another version may lack fields.
             except (UserError, OSError, *json_files.MALFORMED) as e:
-                where = f"{file}:{number}" if line else file
+                where = file if line is None else f"{file}:{number}"
                 reason = f"{type(e).__name__}: {e}"
                 print(f"left out: {where}: {reason}", file=sys.stderr)
-
-
-def _run(file, line) -> RecordedRun:
-    """Return the run of a line of a file, or of a config.json, which has none."""
-    if not line:
-        return of_files(file.parent, _files(file.parent))
-    files = json.loads(line)
-    return of_files(file / files["run"], files)
 
 
 def of_files(folder: pathlib.Path, files: Mapping[str, Any]) -> RecordedRun:

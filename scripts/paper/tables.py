@@ -183,7 +183,7 @@ def groups(answers: Iterable[Answer]) -> str:
         section, _, text = answer.question.name.partition(" ")
         if answer.number and answer.question.number == "speed":
             text += f": {100 * answer.number.value:.0f} %"
-        if answer.is_proxy:
+        if answer.number and answer.is_proxy:
             text += " (made data)"
         found[answer.word].append(f"[{section}](docs/experiments/{page}.md) {text}")
     names = {

@@ -44,8 +44,6 @@ class Job:
         """
         workdir, command, cwd, threads = self.arguments
         os.chdir(cwd)
-        # SLURM sends SIGTERM to every process of a job that it preempts, also to the
-        # trainer, which ends at once at a second SIGTERM. So it gets SIGINT here.
         env = child.threads(threads)
         self._process = child.start(workdir, command, signal.SIGINT, env)
         code = child.wait(self._process)

@@ -24,6 +24,7 @@ from lnrepro.functional import (
     SimpleCell,
     unroll,
 )
+from tests.convert.cases import CASES
 from tests.functional import programs
 from tests.functional.programs import (
     drawn,
@@ -208,8 +209,23 @@ def test_capability(row, column):
 # The page
 
 
+def libraries_of(cell):
+    """The libraries whose weights tests/convert turns into this cell's."""
+    fields = ("norm", "norm_site", "reset")
+
+    def kind(cell):
+        return type(cell), [getattr(cell, name, None) for name in fields]
+
+    # A library without an entry in the table has a layout in place of a name.
+    named = [case for case in CASES.values() if isinstance(case.library, str)]
+    same = {
+        case.library.split("_")[0] for case in named if kind(case.cell) == kind(cell)
+    }
+    return ", ".join(sorted(same))
+
+
 def table():
-    """The checks and the exceptions in Markdown."""
+    """The checks, the exceptions and the sources of weights in Markdown."""
     names = [column.__name__.replace("_", " ") for column in COLUMNS]
     checks = ", ".join(OTHERS + names) + "."
     # Statistics over the batch are those of the rows of one device.
@@ -218,7 +234,12 @@ def table():
     rows.append(
         f"| shard map: statistics of the rows of one device | {with_batch_norm} |"
     )
-    return "\n\n".join((checks, "\n".join(rows)))
+    sources = ["| cell, norm | weights can come from |", "|---|---|"]
+    for row, cell in CELLS.items():
+        libraries = libraries_of(cell)
+        if libraries:
+            sources.append(f"| {row} | {libraries} |")
+    return "\n\n".join((checks, "\n".join(rows), "\n".join(sources)))
 
 
 def test_the_page_shows_the_table():

@@ -280,6 +280,27 @@ def test_a_carry_of_integers_has_a_derivative_by_autodiff_only():
         jax.grad(loss)(h, ScanOptions())
 
 
+def test_noise_of_any_generator_is_that_of_the_forward_pass():
+    """The generator rbg draws other bits for many steps at once."""
+    keys = jax.random.split(jax.random.key(0, impl="rbg"), 5)
+    weights = {"w_x": np.eye(2, dtype=np.float32), "w_h": np.eye(2, dtype=np.float32)}
+
+    def step(dot, params, h, x, key):
+        noise = jax.random.normal(key, x.shape)
+        most = jnp.argmax(h)
+        return jnp.tanh(dot("w_x", x + noise) + dot("w_h", h)), most
+
+    def loss(weights, options):
+        h, x = np.ones(2, np.float32), np.ones((5, 2), np.float32)
+        result = scan(step, weights, {}, h, x, context=keys, options=options)
+        return jnp.sum(result.carry)
+
+    wanted = jax.grad(loss)(weights, AUTODIFF)
+    for save in ("products", "recurrent", "carries"):
+        options = ScanOptions(save=save, chunk=3, platform="cpu")
+        same(jax.grad(loss)(weights, options), wanted, 1e-6)
+
+
 @pytest.mark.slow
 def test_what_is_not_kept_takes_no_memory():
     cell = LSTMCell(32, "layer")

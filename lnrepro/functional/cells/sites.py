@@ -300,11 +300,14 @@ class NormedCell(Cell):
         if not places or (self.of_sums and norm.splits_sums):
             return f" has no place at the sites {', '.join(sites)}"
         prepares = type(norm).prepare is not Norm.prepare
-        if norm.is_plain and not (prepares and places[0].products):
+        if norm.is_plain and not (prepares and any(site.products for site in places)):
             return " does nothing at its sites"
         for site in places:
+            names = set(norm.names_at(site) or ())
+            if unknown := names - {"gain", "bias", "length"}:
+                return f" has parameters {unknown}; they are 'gain', 'bias', 'length'"
             weights = "".join(site.products).count("w_")
-            if "length" in (norm.names_at(site) or ()) and weights != 1:
+            if "length" in names and weights != 1:
                 return " has a length where there is more than one product, or none"
             if prepares and norm.of_state is None and not site.is_prepared:
                 return " prepares weights, which this cell does not give to it"

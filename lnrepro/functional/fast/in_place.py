@@ -123,4 +123,5 @@ def _is_by_transpose(equation, constants):
     d, weight = (v.aval for v in equation.invars)
     by_transpose = (((d.ndim - 1,), (1,)), ((), ()))
     is_dense = equation.params["dimension_numbers"] == by_transpose and weight.ndim == 2
+    is_dense &= d.dtype == weight.dtype == equation.outvars[0].aval.dtype
     return is_dense and not any(d.sharding.spec + weight.sharding.spec)

@@ -37,7 +37,7 @@ def write(name: str, text: str) -> None:
 
     Args:
       name: a file name that tells what the text depends on.
-      text: the text. Another process may write the same.
+      text: the text. Another process may write the same name.
 
     Raises:
       OSError, RuntimeError: it cannot be written: a user may have no home folder, and a

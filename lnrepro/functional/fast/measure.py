@@ -88,34 +88,38 @@ def measure(noted: list) -> list[dict]:
     print(ROW.format(*COLUMNS))
     # A scan may have been traced several times.
     scans = {scan.key: scan for scan in noted}
+    records = []
     for key, scan in scans.items():
-        others = tuning.records()
-        record = others.pop(key, None)
+        record = tuning.records().get(key)
         if not record or record["reason"] == UNFINISHED:
             if record:
                 print("the measurement of the next scan did not end the last time")
             about = scan.about | tuning.machine()
             # It stays where a kernel aborts the process, so that it is the scan.
-            _keep(others | {key: about | _scan(UNFINISHED)})
+            _keep(key, about | _scan(UNFINISHED))
             try:
                 found = _measured(scan)
             except KeyboardInterrupt:
-                _keep(others)
+                _keep(key, None)
                 raise
             except jax.errors.JaxRuntimeError as e:
                 # After any other error of a device its context may be lost.
                 if "RESOURCE_EXHAUSTED" not in str(e):
                     raise
                 found = _scan("the memory does not suffice to measure it")
-            _keep(others | {key: about | found})
-        print(ROW.format(*map(tuning.records()[key].get, COLUMNS)), flush=True)
+            record = about | found
+            _keep(key, record)
+        print(ROW.format(*map(record.get, COLUMNS)), flush=True)
+        records.append(record)
     # So that the next call has the kernels.
     jax.clear_caches()
-    return [tuning.records()[key] for key in scans]
+    return records
 
 
-def _keep(records):
-    kept.write(tuning.FILE, json.dumps(records))
+def _keep(key, record):
+    """Keep a record beside those of others, or remove it for None."""
+    found = tuning.records() | {key: record}
+    kept.write(tuning.FILE, json.dumps({k: r for k, r in found.items() if r}))
 
 
 def _scan(reason):
@@ -150,7 +154,7 @@ def _measured(scan):
         reason = "the kernel is not deterministic here"
     return {
         "kernel": not reason,
-        "layout": layout,
+        "layout": layout and list(layout),
         "reason": reason,
         "scan ms": of_scan,
         "kernel ms": ms,

@@ -210,7 +210,7 @@ def take_apart(
         the loop stacks more.
       adds: whether the loop adds up what it makes, rather than to stack it for a sum.
     """
-    must_stay = functools.partial(_must_stay, draw_before=draw_before)
+    stays = functools.partial(must_stay, draw_before=draw_before)
     parts = trace(body, init, xs)
     carry, new_carry, outputs = parts.carry, parts.new_carry, parts.outputs
     equations, constants = parts.loop, parts.constants
@@ -218,7 +218,7 @@ def take_apart(
 
     # What changes from step to step, and what of that depends on the carry.
     made_by = {v: e for e in equations for v in e.outvars}
-    loop = list(filter(must_stay, equations))
+    loop = list(filter(stays, equations))
     drawn = [v for e in loop for v in e.outvars]
     sequential = reached(equations, [*carry, *drawn])
     varying = reached(equations, parts.inputs) - sequential
@@ -340,14 +340,20 @@ def _in_order(equations, part, without=()):
     return [e for e in equations if id(e) in chosen]
 
 
-def _must_stay(equation, draw_before):
-    """Whether an equation draws random bits or has an effect."""
+def must_stay(equation: Any, draw_before: bool = True) -> bool:
+    """Whether an equation draws random bits, or has an effect.
+
+    Args:
+      equation: the equation.
+      draw_before: whether bits of JAX's default generator, which are the same for many
+        steps at once, do not count.
+    """
     is_default = any("key<fry>" in str(v.aval) for v in equation.invars)
     is_random = equation.primitive.name in RANDOM
     if equation.effects or (is_random and not (draw_before and is_default)):
         return True
     inner = core.jaxprs_in_params(equation.params)
-    return any(_must_stay(e, draw_before) for jaxpr in inner for e in jaxpr.eqns)
+    return any(must_stay(e, draw_before) for jaxpr in inner for e in jaxpr.eqns)
 
 
 def _is_expensive(equation):

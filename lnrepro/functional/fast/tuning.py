@@ -126,7 +126,7 @@ def measured_kernels(*, forget: bool = False) -> list[dict]:
     True
     """
     found = records()
-    if forget:
+    if forget and found:
         kept.write(FILE, "{}")
     return list(found.values())
 

@@ -89,6 +89,8 @@ def read(text: str) -> Program:
             if not found:
                 raise unreadable(repr(line.strip()[:80]))
             computation[found[2]] = Instruction(*found.groups())
+    if "ENTRY" not in program:
+        raise unreadable("it has no ENTRY")
     return program
 
 

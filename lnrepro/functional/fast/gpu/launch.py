@@ -59,7 +59,8 @@ class Loop:
         """
         # What is the same in every step has been computed, and is a constant.
         names = dict.fromkeys(parts.constants)
-        loop = [e for e in parts.loop if not names.keys() >= {*e.outvars}]
+        known = names.keys()
+        loop = [e for e in parts.loop if e.effects or not known >= {*e.outvars}]
         self.parts = parts._replace(constants=names, loop=loop)
         self.program = trace(self.parts)
         self.reverse, self.layout = reverse, measured and layout.Layout(*measured)

@@ -140,7 +140,8 @@ def library() -> Any:
     None where there is none.
     """
     folders = [f"{path}/nvidia/*/lib" for path in sys.path]
-    homes = [sys.prefix, os.environ.get("CUDA_HOME"), "/usr/local/cuda*"]
+    variables = ("CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH")
+    homes = [sys.prefix, *map(os.environ.get, variables), "/usr/local/cuda*"]
     folders += [f"{home}/lib*" for home in homes if home]
     found = [
         path for folder in folders for path in glob.glob(f"{folder}/libnvrtc.so.1[2-9]")

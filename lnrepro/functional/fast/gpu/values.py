@@ -108,6 +108,8 @@ class Tracer:
         Raises:
           NoKernel: a kernel does not have the operation.
         """
+        if e.effects:
+            raise NoKernel(f"{e.primitive.name} has an effect")
         name, out = e.primitive.name, e.outvars[0].aval
         if name in SAME:
             return inputs
