@@ -26,7 +26,7 @@ naming the most frequent entity of the story has an error of 0.86.
 artifacts/attention.png shows which words it looked at.
 """
 
-from experiments.attentive_reader.fields import FIELDS
+from experiments.fields.attentive_reader import FIELDS
 from lnrepro.config import (
     SMOKE_STEPS,
     Expected,

@@ -12,7 +12,7 @@ evaluation "border" draws the statistics of the units near the image border
 (artifacts/statistics.png).
 """
 
-from experiments.convnet.fields import FIELDS
+from experiments.fields.convnet import FIELDS
 from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
 
 PAPER = {

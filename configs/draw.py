@@ -18,7 +18,7 @@ The default is smaller: 12 glimpses, 64 units, 16 latents, read 5x5, batches of 
 Adam from 5e-3 down to 0. Nothing else can be compared with its bounds.
 """
 
-from experiments.draw.fields import FIELDS
+from experiments.fields.draw import FIELDS
 from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 PAPER = {

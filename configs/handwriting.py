@@ -16,7 +16,7 @@ The default writes generated lines of short words (`generated_strokes`) with a s
 network. Nothing else can be compared with its likelihoods.
 """
 
-from experiments.handwriting.fields import FIELDS
+from experiments.fields.handwriting import FIELDS
 from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 PAPER = {

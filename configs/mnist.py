@@ -12,7 +12,7 @@ gives sizes, batch sizes and Adam. The learning rate, the non-linearity (ReLU) a
 initialisation are common defaults.
 """
 
-from experiments.mnist.fields import FIELDS
+from experiments.fields.mnist import FIELDS
 from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
 
 PAPER = {

@@ -20,7 +20,7 @@ details out at random, so 100 % cannot be reached; chance is 0.2 % of 500.
 captions. Its results are not comparable with the paper's.
 """
 
-from experiments.order_embeddings.fields import FIELDS
+from experiments.fields.order_embeddings import FIELDS
 from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 PAPER = {

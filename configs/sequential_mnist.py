@@ -9,7 +9,7 @@ An embedding of each pixel, one LSTM of 64 units with a forget bias of 1 (Jozefo
 al., 2015), Adam, and gradients clipped to a norm of 1: all of it is our choice.
 """
 
-from experiments.sequential_mnist.fields import FIELDS
+from experiments.fields.sequential_mnist import FIELDS
 from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 SMALL = {

@@ -19,7 +19,7 @@ nearest neighbours of some sentences. Its numbers are of generated sentences, an
 nothing else can be compared with them.
 """
 
-from experiments.skip_thoughts.fields import FIELDS
+from experiments.fields.skip_thoughts import FIELDS
 from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
 
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")

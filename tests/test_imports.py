@@ -161,7 +161,14 @@ def output_of(code: str) -> str:
 
 
 # Modules of experiments/ that several experiments share.
-SHARED = ("classification", "image_fields", "paper_results", "rendering", "sets")
+SHARED = (
+    "classification",
+    "fields",
+    "image_fields",
+    "paper_results",
+    "rendering",
+    "sets",
+)
 
 
 def test_experiments_do_not_import_one_another():

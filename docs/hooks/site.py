@@ -130,8 +130,8 @@ def records_page():
 def fields_page():
     """Return the page that lists the fields of all configs, and of each experiment."""
     parts, modules = ["# Fields of configs"], ["lnrepro.config"]
-    for path in sorted((ROOT / "experiments").glob("*/fields.py")):
-        modules.append(f"experiments.{path.parent.name}.fields")
+    for path in sorted((ROOT / "experiments/fields").glob("*.py")):
+        modules.append(f"experiments.fields.{path.stem}")
     head = ("field", "default", "meaning", "allowed", "may change on resume")
     for module in modules:
         rows = []

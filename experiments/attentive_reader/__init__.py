@@ -12,22 +12,7 @@ It reads a passage and says which entity is missing in a sentence about it.
 Run with configs/attentive_reader.py.
 """
 
-from ml_collections import ConfigDict
+from experiments.fields.attentive_reader import FIELDS as FIELDS
 
-from .fields import FIELDS as FIELDS
-
-# A config file imports the fields, and need not wait for JAX.
-
-
-def make(config: ConfigDict):
-    """Make the experiment."""
-    from . import experiment
-
-    return experiment.make(config)
-
-
-def sizes(config: ConfigDict):
-    """Return what the data set says about fields of the config."""
-    from . import data
-
-    return data.sizes(config)
+from .data import sizes as sizes
+from .experiment import make as make

@@ -8,22 +8,7 @@ statistics from the rest". This experiment is our own demonstration. Its evaluat
 "border" measures the explanation on the test images. Run with configs/convnet.py.
 """
 
-from ml_collections import ConfigDict
+from experiments.classification import sizes as sizes
+from experiments.fields.convnet import FIELDS as FIELDS
 
-from .fields import FIELDS as FIELDS
-
-# A config file imports the fields, and need not wait for JAX.
-
-
-def make(config: ConfigDict):
-    """Make the experiment."""
-    from . import experiment
-
-    return experiment.make(config)
-
-
-def sizes(config: ConfigDict):
-    """Return what the data set says about fields of the config."""
-    from experiments import classification
-
-    return classification.sizes(config)
+from .experiment import make as make

@@ -10,22 +10,7 @@ An image is drawn in glimpses by two LSTMs. `config.norm` is one of
 Run with configs/draw.py.
 """
 
-from ml_collections import ConfigDict
+from experiments.fields.draw import FIELDS as FIELDS
 
-from .fields import FIELDS as FIELDS
-
-# A config file imports the fields, and need not wait for JAX.
-
-
-def make(config: ConfigDict):
-    """Make the experiment."""
-    from . import experiment
-
-    return experiment.make(config)
-
-
-def sizes(config: ConfigDict):
-    """Return what the data set says about fields of the config."""
-    from . import data
-
-    return data.sizes(config)
+from .data import sizes as sizes
+from .experiment import make as make

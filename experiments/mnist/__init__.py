@@ -6,22 +6,14 @@ at batch sizes 128 and 4. Run with configs/mnist.py.
 
 from ml_collections import ConfigDict
 
-from .fields import FIELDS as FIELDS
+from experiments import classification
+from experiments.classification import sizes as sizes
+from experiments.fields.mnist import FIELDS as FIELDS
+from lnrepro.engine.experiment import Experiment
 
-# A config file imports the fields, and need not wait for JAX.
+from .model import MLP
 
 
-def make(config: ConfigDict):
+def make(config: ConfigDict) -> Experiment:
     """Make the experiment, see `classification.make`."""
-    from experiments import classification
-
-    from .model import MLP
-
     return classification.make(config, MLP(config))
-
-
-def sizes(config: ConfigDict):
-    """Return what the data set says about fields of the config."""
-    from experiments import classification
-
-    return classification.sizes(config)

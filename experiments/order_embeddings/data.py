@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.fields.order_embeddings import FIELDS
 from experiments.sets import open_set
 from lnrepro.data.batches import eval_batches, train_batches
 from lnrepro.data.plan import Plan, draws_of
@@ -17,7 +18,6 @@ from lnrepro.data.ragged import forget_pages
 from lnrepro.fields import Size
 
 from .captions import Captions
-from .fields import FIELDS
 
 # Images of a fold, and number of folds, in Table 2.
 FOLD = FIELDS["evaluation.fold"].default

@@ -7,22 +7,14 @@ one. Run with configs/sequential_mnist.py.
 
 from ml_collections import ConfigDict
 
-from .fields import FIELDS as FIELDS
+from experiments import classification
+from experiments.classification import sizes as sizes
+from experiments.fields.sequential_mnist import FIELDS as FIELDS
+from lnrepro.engine.experiment import Experiment
 
-# A config file imports the fields, and need not wait for JAX.
+from .model import PixelLSTM
 
 
-def make(config: ConfigDict):
+def make(config: ConfigDict) -> Experiment:
     """Make the experiment, see `classification.make`."""
-    from experiments import classification
-
-    from .model import PixelLSTM
-
     return classification.make(config, PixelLSTM(config))
-
-
-def sizes(config: ConfigDict):
-    """Return what the data set says about fields of the config."""
-    from experiments import classification
-
-    return classification.sizes(config)

@@ -5,22 +5,7 @@ it. `config.norm` is "none", or "layer" for LN-GRUs in the encoder and in both d
 Run with configs/skip_thoughts.py.
 """
 
-from ml_collections import ConfigDict
+from experiments.fields.skip_thoughts import FIELDS as FIELDS
 
-from .fields import FIELDS as FIELDS
-
-# A config file imports the fields, and need not wait for JAX.
-
-
-def make(config: ConfigDict):
-    """Make the experiment."""
-    from . import experiment
-
-    return experiment.make(config)
-
-
-def sizes(config: ConfigDict):
-    """Return what the data set says about fields of the config."""
-    from . import data
-
-    return data.sizes(config)
+from .data import sizes as sizes
+from .experiment import make as make

@@ -3,10 +3,9 @@
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.fields.skip_thoughts import FIELDS
 from experiments.sets import open_set
 from lnrepro.fields import Size
-
-from .fields import FIELDS
 
 # Those of the authors.
 BUCKETS = FIELDS["data.buckets"].default

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.sequential_mnist.fields import FIELDS
+from experiments.fields.sequential_mnist import FIELDS
 from experiments.sets import evaluation_batches, open_set, training_batches
 from lnrepro.data.plan import Plan
 from lnrepro.engine import experiment

@@ -78,7 +78,7 @@ def test_every_field_of_an_experiment_refuses_what_it_cannot_be(name):
         assert field.default is None or field.allows(field.default)
         for value in (float("nan"), float("inf"), b"x", 10**40, -(10**40)):
             assert not field.allows(value), (field.help, value)
-    for field in importlib.import_module(f"experiments.{name}.fields").FIELDS.values():
+    for field in importlib.import_module(f"experiments.fields.{name}").FIELDS.values():
         # Text and truth values need no range: no other type is allowed.
         assert field.allowed is not None or field.kind in (bool, str), field.help
         assert not field.allows((0.5,))
