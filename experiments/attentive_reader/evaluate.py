@@ -15,6 +15,7 @@ from lnrepro.engine.experiment import Metric
 
 from .data import Columns
 from .model import Reader, Reading
+from .softmax import answered
 
 
 def read(reader: Reader, config: ConfigDict, vars: Mapping, batch: Mapping) -> Reading:
@@ -40,11 +41,10 @@ def metrics(
       error: whether another word of the vocabulary has a larger score, [B].
       entity_error: the same among the entities of the passage, [B].
     """
-    spec, params = config.data, vars["params"]
-    readout, answer = read(reader, config, vars, batch).readout, batch["answer"]
-    log_p, is_wrong = reader.answered(params, readout, answer)
-    # [B, V], once more: `answered` returns only what belongs to the answer.
-    scores = reader.scores(params, readout)
+    spec, answer = config.data, batch["answer"]
+    readout = read(reader, config, vars, batch).readout
+    scores = reader.scores(vars["params"], readout)
+    log_p, is_wrong = answered(scores, answer)
     rows = jnp.arange(len(answer))[:, None]
     # Padding marks column 0, which is no entity.
     is_present = jnp.zeros(scores.shape, bool).at[rows, batch["passage"]].set(True)

@@ -20,6 +20,7 @@ from .data import (
 )
 from .model import Reader
 from .population import update_population
+from .softmax import answered
 
 NLL = Metric("nats per question")
 ERROR = Metric("fraction")
@@ -57,7 +58,8 @@ def make(config: ConfigDict) -> Experiment:
         batch = permute_entities(batch, permutation, spec)
         params = vars["params"]
         reading = reader.read(params, batch, key=dropout_key)
-        log_p, is_wrong = reader.answered(params, reading.readout, batch["answer"])
+        scores = reader.scores(params, reading.readout)
+        log_p, is_wrong = answered(scores, batch["answer"])
         # The loss is -log(p + 1e-8), as in the authors' code.
         nll = -log_p.mean()
         new = {}

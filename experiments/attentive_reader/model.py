@@ -25,7 +25,6 @@ from lnrepro.functional import LSTMCell, ScanOptions, norms, unroll
 
 from .data import TEXTS
 from .population import filled, fresh
-from .softmax import answered
 
 # "layer" and "batch" normalise inside the LSTMs only. Those with "_everywhere" also
 # normalise each of `MAPS`.
@@ -241,15 +240,12 @@ class Reader:
 
     def scores(self, params: Params, g: jax.Array) -> jax.Array:
         """Return the scores of all words [B, V] for g [B, H]."""
-        return g @ params["output"]["w"] + params["output"]["bias"]
-
-    def answered(
-        self, params: Params, g: jax.Array, answer: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return `answered` with the parameters of the output layer."""
         with jax.named_scope("output"):
-            output = params["output"]
-            return answered(g, output["w"], output["bias"], answer)
+            output, ones = params["output"], jnp.ones((len(g), 1), g.dtype)
+            # The gradient of a product is a product too. That of a broadcast is a sum,
+            # which rounds otherwise than in the kept runs.
+            bias = jnp.matmul(ones, output["bias"][None], precision="highest")
+            return g @ output["w"] + bias
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:

@@ -155,14 +155,14 @@ def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
         return weights @ jnp.log(p + 1e-8)
 
     def ours(g, w, bias):
-        return weights @ softmax.answered(g, w, bias, answer)[0]
+        return weights @ softmax.answered(g @ w + bias, answer)[0]
 
     found, wanted = (
         jax.jit(jax.value_and_grad(f, (0, 1, 2)))(*arrays) for f in (ours, plain)
     )
     for a, b in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-15)
-    _, is_wrong = jax.jit(softmax.answered)(g, w, bias, answer)
+    _, is_wrong = jax.jit(softmax.answered)(g @ w + bias, answer)
     np.testing.assert_array_equal(is_wrong, (g @ w + bias).argmax(1) != answer)
 
 
