@@ -9,7 +9,7 @@ of a compiler's schedule. docs/benchmarks.md says what they are and are not.
 
 import argparse
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -20,17 +20,10 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 from lnrepro.engine import config_file
-from lnrepro.errors import RunError
 from scripts import markdown as md
 from scripts.benches import cells, engine, records
 from scripts.benches.accelerators import devices, environment, program
 
-# The most that cells may need, which --check checks: kernels of an H100, cycles of a
-# v5e. {device: {label of the LSTM at "draw": limit}}.
-LIMITS = {
-    "h100": {"ours LN": 1160, "ours plain": 790},
-    "v5e": {"ours LN": 6.6e6, "ours plain": 3.5e6},
-}
 COLUMNS = ("what", "kernels", "M cycles", "GB")
 # A program's numbers: those of `program.count`, and the bytes of memory that it needs,
 # "bytes". The cycles of a GPU are 0.
@@ -45,10 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shapes = ["draw", "reader", "handwriting"]
     add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
     help_configs = "compile an optimiser step of these configs, and no cells"
-    either = parser.add_mutually_exclusive_group().add_argument
-    either("--configs", nargs="+", metavar="FILE[:VARIANT]", help=help_configs)
-    help_check = "compile what has limits, and fail where one is passed"
-    either("--check", action="store_true", help=help_check)
+    add("--configs", nargs="+", metavar="FILE[:VARIANT]", help=help_configs)
     records.add_json_flag(parser)
 
 
@@ -60,13 +50,10 @@ def main(args: argparse.Namespace) -> int:
 
     Raises:
       UserError: the compilers are not installed, or a program cannot be read.
-      RunError: a limit is passed.
     """
     code = environment.run_with_compilers("scripts.bench", args.arguments)
     if code is not None:
         return code
-    if args.check:
-        args.cells, args.shapes = ["lstm"], ["draw"]
     print(f"{args.device}, jax {jax.__version__}\n\n{md.head(COLUMNS)}")
     details, what = {}, "compiled"
     if args.configs:
@@ -79,8 +66,6 @@ def main(args: argparse.Namespace) -> int:
             details[f"{cell}, {shape}"] = found
     name = f"{what}, {args.device}"
     records.write(args.json, name, {}, details, f"described {args.device}")
-    if args.check:
-        check(args.device, details["lstm, draw"])
     return 0
 
 
@@ -147,21 +132,3 @@ def _compile(
     row = f"{total['kernels']:,}", f"{total['cycles'] / 1e6:.2f}", f"{needed / 1e9:.2f}"
     print(md.row((name, *row)), flush=True)
     return {**total, "bytes": needed}
-
-
-def check(device: str, found: Mapping[str, Report]) -> None:
-    """Compare the LSTM at "draw" with the limits.
-
-    Args:
-      device: the device.
-      found: the numbers of each function, by its label.
-
-    Raises:
-      RunError: a limit is passed.
-    """
-    limits = LIMITS.get(device, {})
-    for label, limit in limits.items():
-        number = found[label]["cycles"] or found[label]["kernels"]
-        if number > limit:
-            raise RunError(f"{device}, {label}: {number:,} > {limit:,}, its limit")
-    print(f"{device}: {len(limits)} limits hold")

@@ -165,10 +165,31 @@ needs_compilers = pytest.mark.skipif(
 )
 
 
+def report(path, *flags):
+    """What a command says of its programs."""
+    assert bench.main(["compiled", "--json", str(path), *flags]) == 0
+    return json.loads(path.read_text())["details"]
+
+
 @needs_compilers
 @pytest.mark.nightly
 def test_a_step_of_a_config(tmp_path):
-    path, name = tmp_path / "steps.json", "configs/draw.py:smoke"
-    flags = ["--device", "h100", "--json", str(path), "--configs", name]
-    assert bench.main(["compiled", *flags]) == 0
-    assert json.loads(path.read_text())["details"][name]["kernels"] > 100
+    name = "configs/draw.py:smoke"
+    found = report(tmp_path / "steps.json", "--device", "h100", "--configs", name)
+    assert found[name]["kernels"] > 100
+
+
+@needs_compilers
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("device", "number", "limits"),
+    [
+        ("h100", "kernels", {"ours LN": 1160, "ours plain": 790}),
+        ("v5e", "cycles", {"ours LN": 6.6e6, "ours plain": 3.5e6}),
+    ],
+)
+def test_the_lstm_needs_no_more_than_it_did(tmp_path, device, number, limits):
+    flags = ["--device", device, "--cells", "lstm", "--shapes", "draw"]
+    found = report(tmp_path / "cells.json", *flags)["lstm, draw"]
+    for label, limit in limits.items():
+        assert 0 < found[label][number] <= limit
