@@ -94,11 +94,7 @@ def _state(folder):
 
     if workdir.is_training(folder):
         return "training"
-    if workdir.is_diverged(folder):
-        return "diverged"
-    if workdir.read_results(folder):
-        return "finished"
-    return "stopped"
+    return workdir.ended(folder) or "stopped"
 
 
 def _best(config, records):

@@ -245,6 +245,11 @@ def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
     return json.loads(path.read_bytes()) if path.exists() else None
 
 
-def is_diverged(workdir: pathlib.Path) -> bool:
-    """Whether a metric became NaN or infinite. The trainer ends such a run."""
-    return (workdir / DIVERGED).exists()
+def ended(workdir: pathlib.Path) -> str:
+    """Return how a run has ended: "finished" or "diverged"; "" if it has not.
+
+    It diverged if a metric became NaN or infinite. The trainer ends such a run.
+    """
+    if (workdir / DIVERGED).exists():
+        return "diverged"
+    return "finished" if read_results(workdir) is not None else ""

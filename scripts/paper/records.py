@@ -235,7 +235,7 @@ def _files(folder) -> dict[str, Any]:
     evaluation = folder / "evaluation.json"
     if evaluation.exists():
         files["evaluation.json"] = json.loads(evaluation.read_bytes())
-    if workdir.is_diverged(folder):
+    if workdir.ended(folder) == "diverged":
         files["diverged"] = True
     return files
 

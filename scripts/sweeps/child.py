@@ -18,38 +18,47 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 LOG = "output.log"
 PR_SET_PDEATHSIG = 1
 
 
-def start(
-    workdir: pathlib.Path,
-    command: Sequence[str],
-    death: int,
-    env: Mapping[str, str] | None = None,
-) -> subprocess.Popen:
-    """Start a run, with its output at the end of output.log.
+class Task(NamedTuple):
+    """A run that is to be started, by this process or a worker on another machine.
 
-    Args:
+    Attributes:
       workdir: the run directory, which is made.
       command: what follows `python`.
-      death: the signal that the run gets when this process dies.
-      env: variables beside those of this process.
+      env: variables beside those of the process that starts it.
+      cwd: the directory to start it in.
     """
-    workdir.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, __file__, str(os.getpid()), str(int(death))]
-    with open(workdir / LOG, "ab") as log:
-        # The child has a session of its own, so that Ctrl-C on the terminal reaches the
-        # launcher alone, which then asks its children to stop.
-        return subprocess.Popen(
-            [*words, sys.executable, *command],
-            env=os.environ | dict(env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+
+    workdir: pathlib.Path
+    command: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+
+    def start(self, death: int) -> subprocess.Popen:
+        """Start the run, with its output at the end of output.log.
+
+        Args:
+          death: the signal that the run gets when this process dies.
+        """
+        self.workdir.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, __file__, str(os.getpid()), str(int(death))]
+        with open(self.workdir / LOG, "ab") as log:
+            # The child has a session of its own, so that Ctrl-C on the terminal reaches
+            # the launcher alone, which then asks its children to stop.
+            return subprocess.Popen(
+                [*words, sys.executable, *self.command],
+                cwd=self.cwd,
+                env={**os.environ, **self.env},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
 
 def wait(process: subprocess.Popen) -> int:

@@ -37,9 +37,7 @@ class Local:
         """Start a run in a free slot."""
         free = [p is None or p.poll() is not None for p in self._processes]
         slot = free.index(True)
-        process = child.start(
-            run.workdir, run.command, signal.SIGINT, self.environment(slot)
-        )
+        process = run.task(self.environment(slot)).start(signal.SIGINT)
         self._processes[slot] = process
         return process
 

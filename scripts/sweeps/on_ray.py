@@ -9,7 +9,6 @@ import os
 import pathlib
 import signal
 import sys
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scripts.sweeps import child
@@ -53,10 +52,9 @@ class OnRay:
 
     def start(self, run: PlannedRun) -> "RayTask":
         """Hand a run to Ray."""
-        folder = run.workdir.absolute()
+        task = run.task(self._environment)
         train = self._train.options(name=run.workdir.name)
-        task = train.remote(folder, run.command, os.getcwd(), self._environment)
-        return RayTask(self._ray, task, folder)
+        return RayTask(self._ray, train.remote(task), task.workdir)
 
     def close(self) -> None:
         """Leave the cluster; if it was started here, it ends."""
@@ -92,13 +90,9 @@ class RayTask:
         self._is_stopped = True
 
 
-def _train(
-    workdir: pathlib.Path, command: Sequence[str], cwd: str, env: Mapping[str, str]
-) -> int:
+def _train(task: child.Task) -> int:
     """Train on a node of Ray, and return the exit code."""
-    # The command names files of the checkout.
-    os.chdir(cwd)
-    process = child.start(workdir, command, signal.SIGKILL, env)
+    process = task.start(signal.SIGKILL)
     try:
         return child.wait(process)
     # Ray cancels a task in this way.

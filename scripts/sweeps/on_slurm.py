@@ -4,8 +4,6 @@ A run that is preempted or reaches its time limit is queued again and resumes wh
 saved.
 """
 
-import os
-import pathlib
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -20,20 +18,11 @@ MAX_TIMEOUTS = 1000
 
 
 class Job:
-    """A task of the array, which SLURM calls."""
+    """A job of the array, which SLURM calls."""
 
-    def __init__(
-        self, workdir: pathlib.Path, command: Sequence[str], cwd: str, threads: int
-    ):
-        """Prepare the task.
-
-        Args:
-          workdir: the run directory.
-          command: what follows `python`.
-          cwd: the directory to start it in.
-          threads: the number of XLA's threads.
-        """
-        self.arguments = workdir, command, cwd, threads
+    def __init__(self, task: child.Task):
+        """Keep what starts the run."""
+        self.task = task
         self._process: subprocess.Popen | None = None
 
     def __call__(self) -> None:
@@ -42,13 +31,10 @@ class Job:
         Raises:
           RuntimeError: the run failed, and so does the job.
         """
-        workdir, command, cwd, threads = self.arguments
-        os.chdir(cwd)
-        env = child.threads(threads)
-        self._process = child.start(workdir, command, signal.SIGINT, env)
+        self._process = self.task.start(signal.SIGINT)
         code = child.wait(self._process)
         if code:
-            raise RuntimeError(f"exit code {code}; see {workdir / child.LOG}")
+            raise RuntimeError(f"exit code {code}; see {self.task.workdir / child.LOG}")
 
     def checkpoint(self) -> Any:
         """Have the run save and stop, and ask to be called again.
@@ -60,7 +46,7 @@ class Job:
         if self._process is not None:
             self._process.terminate()
             child.wait(self._process)
-        return submitit.helpers.DelayedSubmission(Job(*self.arguments))
+        return submitit.helpers.DelayedSubmission(Job(self.task))
 
 
 def submit(
@@ -106,8 +92,7 @@ def submit(
         executor.update_parameters(**parameters)
         with executor.batch():
             for run in runs:
-                where = run.workdir.absolute()
-                jobs.append(executor.submit(Job(where, run.command, os.getcwd(), cpus)))
+                jobs.append(executor.submit(Job(run.task(child.threads(cpus)))))
     # Also what sbatch refuses.
     except RuntimeError as e:
         reason = " ".join(str(e).split())

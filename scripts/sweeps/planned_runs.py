@@ -1,8 +1,9 @@
 """The runs of a sweep: their names, directories and commands."""
 
+import os
 import pathlib
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ml_collections import FrozenConfigDict
@@ -29,14 +30,12 @@ class PlannedRun(NamedTuple):
 
     @property
     def ended(self) -> str:
-        """How it has ended, so that it is not started again.
+        """How it has ended, so that it is not started again; "" if it has not."""
+        return workdir.ended(self.workdir)
 
-        "finished" means with finite numbers, and "diverged" without; "" that it has
-        not ended.
-        """
-        if workdir.is_diverged(self.workdir):
-            return "diverged"
-        return "finished" if workdir.read_results(self.workdir) is not None else ""
+    def task(self, env: Mapping[str, str]) -> child.Task:
+        """Return what starts it, with variables, from the directory of this process."""
+        return child.Task(self.workdir.absolute(), self.command, env, os.getcwd())
 
     @property
     def last_line(self) -> str:

@@ -107,12 +107,12 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(
         train.train(broken, tmp_path)
     assert final_state(tmp_path).step == 5
     assert not (tmp_path / "results.json").exists()
-    assert workdirs.is_diverged(tmp_path)
+    assert workdirs.ended(tmp_path) == "diverged"
     # The machine that computed the NaN is repaired.
     real = toy.make
     monkeypatch.setattr(toy, "make", lambda c: real(config()))
     train.train(broken, tmp_path)
-    assert not workdirs.is_diverged(tmp_path)
+    assert workdirs.ended(tmp_path) == "finished"
 
 
 def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(

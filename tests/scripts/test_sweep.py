@@ -259,8 +259,8 @@ def test_a_child_dies_with_its_parent_and_ignores_the_schedulers_signal(tmp_path
     code = "import os, signal, time; ignored = signal.getsignal(signal.SIGUSR2); "
     code += "print(ignored is signal.SIG_IGN, os.getpid(), flush=True); time.sleep(60)"
     parent = "import pathlib, signal, time; from scripts.sweeps import child\n"
-    parent += f"child.start(pathlib.Path({str(tmp_path)!r}), ['-c', {code!r}], "
-    parent += "signal.SIGKILL); time.sleep(60)"
+    parent += f"task = child.Task(pathlib.Path({str(tmp_path)!r}), ['-c', {code!r}], "
+    parent += "{}, '.'); task.start(signal.SIGKILL); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT)
     run = planned_runs.PlannedRun(tmp_path, ())
     until(lambda: run.last_line.startswith("True "))
@@ -276,11 +276,11 @@ def test_a_job_of_slurm_fails_with_its_run_and_is_called_again(tmp_path, monkeyp
     submitit = types.SimpleNamespace(helpers=helpers)
     monkeypatch.setitem(sys.modules, "submitit", submitit)
     failing = stub(tmp_path, "failing", "raise SystemExit(3)")
-    job = on_slurm.Job(failing.workdir, failing.command, str(ROOT), 1)
+    job = on_slurm.Job(failing.task({}))
     with pytest.raises(RuntimeError, match=r"exit code 3; see .*output\.log"):
         job()
     run = stub(tmp_path, "long", SAVES)
-    job = on_slurm.Job(run.workdir, run.command, str(ROOT), 1)
+    job = on_slurm.Job(run.task({}))
 
     # As submitit does in a signal handler, while the job runs.
     def time_is_up(signum, frame):
@@ -293,7 +293,7 @@ def test_a_job_of_slurm_fails_with_its_run_and_is_called_again(tmp_path, monkeyp
         job()
     signal.signal(signal.SIGALRM, before)
     assert (run.workdir / "saved").exists()
-    assert again[0].arguments == job.arguments
+    assert again[0].task == job.task
 
 
 def test_gpus_are_divided_by_their_names(monkeypatch):
