@@ -5,12 +5,11 @@ Flax's nn.LayerNorm.
 """
 
 from scripts.benches import records
+from scripts.benches.tables import CELLS
 from scripts.paper import ROOT, plot
 from scripts.paper.plot import WIDTH_OF_BAR, Line, Panel
 from scripts.paper.style import HEIGHT_OF_PANEL, LOOKS
 
-# {title of a panel: name of a record}.
-RECORDS = {"CPU": "cells-lstm", "H100": "h100-cells-lstm"}
 SHAPES = ("handwriting", "draw", "reader", "order", "skip")
 UNIT = "Flax LN"
 # What is drawn: {name in a record: (label, colour, hatch)}.
@@ -25,8 +24,8 @@ BARS = {
 def draw() -> None:
     """Draw a panel for each record."""
     panels = []
-    for title, name in RECORDS.items():
-        record, lines = records.kept(name), []
+    for title, names in CELLS.items():
+        record, lines = records.kept(names["LSTM"]), []
         rows = [record["details"][shape] for shape in SHAPES]
         for i, (key, (label, colour, hatch)) in enumerate(BARS.items()):
             shift = (i - (len(BARS) - 1) / 2) * WIDTH_OF_BAR

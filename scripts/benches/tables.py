@@ -5,7 +5,6 @@ machine, commit and versions.
 """
 
 import itertools
-from collections.abc import Iterator
 
 from scripts import markdown as md
 from scripts.benches import records
@@ -22,10 +21,10 @@ COLUMNS = {
     "torch plain": "torch, no norm",
     "cuDNN plain": "cuDNN, no norm",
 }
-# {cell: the record on a CPU, the record on an H100}.
+# {device: {cell: its record}}.
 CELLS = {
-    "LSTM": ("cells-lstm", "h100-cells-lstm"),
-    "GRU": ("cells-gru", "h100-cells-gru"),
+    "CPU": {"LSTM": "cells-lstm", "GRU": "cells-gru"},
+    "H100": {"LSTM": "h100-cells-lstm", "GRU": "h100-cells-gru"},
 }
 # {what the record of the trial of a kernel calls a function: its label}.
 TRIED = {
@@ -52,23 +51,26 @@ OTHER_CELLS = {
 MEASURED = ("time", "temporary memory")
 
 
-def sections() -> Iterator[tuple[str, str, str]]:
-    """Yield the page in docs, the name and the text of each table."""
-    yield "performance.md", "speed", speed()
-    yield "performance.md", "programs", programs()
-    page = "benchmarks.md"
-    for place, name in enumerate(("CPU", "H100")):
-        yield page, f"milliseconds {name}", milliseconds(place)
-    yield page, "other cells", other_cells()
-    yield page, "train H100", trained()
-    yield page, "kernel H200", trial()
-    yield page, "cycles v5e", compiled()
+def sections() -> dict[str, dict[str, str]]:
+    """Return the tables of the pages, {page: {name: text}}."""
+    return {
+        "docs/performance.md": {"speed": speed(), "programs": programs()},
+        "docs/benchmarks.md": {
+            "milliseconds CPU": milliseconds("CPU"),
+            "milliseconds H100": milliseconds("H100"),
+            "other cells": other_cells(),
+            "train H100": trained(),
+            "kernel H200": trial(),
+            "cycles v5e": compiled(),
+        },
+    }
 
 
 def speed() -> str:
     """Return the means of our cell's ratios to the others, on a CPU and an H100."""
     rows = {}
-    for cell, names in CELLS.items():
+    for cell in CELLS["CPU"]:
+        names = [of_cell[cell] for of_cell in CELLS.values()]
         for label, name in COLUMNS.items():
             rows[f"{cell}: {name}"] = [
                 (record, f"{what}, ours LN / {label}")
@@ -114,17 +116,17 @@ def _ratios(head, rows) -> str:
     return _with_sources(head, lines, names)
 
 
-def milliseconds(place: int) -> str:
+def milliseconds(device: str) -> str:
     """Return the time of every cell, shape and function.
 
     Args:
-      place: of the records in `CELLS`.
+      device: a key of `CELLS`.
     """
-    found, names = {}, [of_cell[place] for of_cell in CELLS.values()]
-    for cell, name in zip(CELLS, names, strict=True):
+    found = {}
+    for cell, name in CELLS[device].items():
         for shape, rows in records.kept(name)["details"].items():
             found[f"{cell}, {shape}"] = {of: row["ms"] for of, row in rows.items()}
-    return _values(found, names)
+    return _values(found, CELLS[device].values())
 
 
 def programs() -> str:

@@ -69,7 +69,8 @@ def _tables(runs, found, answered) -> dict[str, dict[str, str]]:
     for name in ("digits", "mnist_pixels"):
         own = find([RESULTS / name])
         of_pixels[f"{name} train/nll"] = ends.of_metric("train/nll", own, 1)
-    texts = {
+    return {
+        **benchmarks.sections(),
         "README.md": {"answers": tables.groups(found[TUNED])},
         "experiments/README.md": {
             "answers": tables.answers(answered),
@@ -82,9 +83,6 @@ def _tables(runs, found, answered) -> dict[str, dict[str, str]]:
         "docs/experiments/order-embeddings.md": {"table 2": order},
         "docs/experiments/skip-thoughts.md": {"table 3": skip},
     }
-    for page, name, text in benchmarks.sections():
-        texts.setdefault(f"docs/{page}", {})[name] = text
-    return texts
 
 
 def written(
