@@ -23,6 +23,7 @@ from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.readers.caption_files import PER_IMAGE, parse_text
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import DataError, run_script
+from scripts.sweep import positive
 
 SPLITS = ("train", "val", "test")
 # Number of captions of an image that must have a word.
@@ -37,10 +38,9 @@ def main(argv: list[str]) -> None:
     """
     parser = Parser(prog="proxy_features.py", description=__doc__)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--width", type=int, default=512, help="number of features")
+    width = {"type": positive, "default": 512, "help": "number of features"}
+    parser.add_argument("--width", **width)
     args = parser.parse_args(argv)
-    if args.width < 1:
-        parser.error(f"--width {args.width}: at least 1 is needed")
     images = {split: _words_of_images(args.folder, split) for split in SPLITS}
     words = CountVectorizer(analyzer=list, binary=True, dtype=np.float64)
     in_training = words.fit_transform(images["train"])
