@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from lnrepro import defaults
 from lnrepro.functional.arguments import choice, positive_integer
@@ -31,6 +32,7 @@ class Form(NamedTuple):
         parameters, so that its chunks bound no memory.
       least_steps: the fewest steps of a chunk.
       long_chunks: whether a sequence is taken in few chunks, or in one if it is small.
+      forward_chunk, backward_chunk: steps in a chunk of a sequence, in either pass.
     """
 
     loop: Callable
@@ -38,6 +40,8 @@ class Form(NamedTuple):
     adds_in_loop: bool
     least_steps: int
     long_chunks: bool = False
+    forward_chunk: int = 0
+    backward_chunk: int = 0
 
 
 # One slice per step saves a GPU kernels, and would cost a TPU copies.
@@ -52,13 +56,11 @@ FORMS = {
     "tpu": Form(fission.scan, in_place=False, adds_in_loop=False, least_steps=32),
     "gpu": Form(_one_slice, in_place=False, adds_in_loop=False, least_steps=16),
 }
-# The folder of `fast` that runs the loop as one kernel, and what differs in the form.
+# What differs in the form where the loop is one kernel, of the folder of `fast` that is
+# named like the platform.
 #   tpu  what is in the vector memory already is added up there
 #   gpu  every chunk of the backward pass is a kernel, see `_kernel_chunk`
-KERNELS: dict[str, tuple[str, dict]] = {
-    "tpu": ("tpu", {"adds_in_loop": True}),
-    "gpu": ("gpu", {"long_chunks": True}),
-}
+KERNELS = {"tpu": {"adds_in_loop": True}, "gpu": {"long_chunks": True}}
 # Bytes of products of a sequence that a kernel for GPUs takes as one chunk, by `save`:
 # those of an LSTM of T 64, B 1024, H 256, or few, since who keeps less is short of
 # memory. Each further chunk takes 0.06 to 0.19 ms (H200). A kernel stores what its loop
@@ -125,9 +127,9 @@ class ScanOptions:
 DEFAULT = ScanOptions()
 
 
-def form_and_chunks(
+def form_for(
     name: str, x: Any, steps: int, weights: Weights, options: ScanOptions, way: Way
-) -> tuple[Form, int, int]:
+) -> Form:
     """Return how a scan runs.
 
     Args:
@@ -137,9 +139,6 @@ def form_and_chunks(
       weights: {name: weight}, for their shapes.
       options: how to run.
       way: whether its loops are kernels where they can.
-
-    Returns:
-      (the form, steps in a chunk of the forward pass, and of the backward pass).
     """
     form = FORMS.get(name, FORMS["gpu"])
     if way.kernel:
@@ -158,12 +157,10 @@ def form_and_chunks(
     if options.chunk is not None:
         chunk = min(options.chunk, steps)
     keeps_all = options.chunk is None and options.save == "products"
-    forward = backward = chunk
-    if keeps_all or form.in_place:
-        forward = steps
-    if keeps_all and form.adds_in_loop:
-        backward = steps
-    return form, forward, backward
+    return form._replace(
+        forward_chunk=steps if keeps_all or form.in_place else chunk,
+        backward_chunk=steps if keeps_all and form.adds_in_loop else chunk,
+    )
 
 
 def _with_kernel(name, form, required, layout):
@@ -175,11 +172,10 @@ def _with_kernel(name, form, required, layout):
             "with ScanOptions(platform=...)"
         )
     # Only those who use a kernel wait until its module is imported.
-    folder, changes = KERNELS[name]
-    module = importlib.import_module(f"lnrepro.functional.fast.{folder}.scan")
+    module = importlib.import_module(f"lnrepro.functional.fast.{name}.scan")
     run = functools.partial(module.scan, layout=layout) if layout else module.scan
     loop = kernels.with_kernel(run, form.loop, required)
-    return form._replace(loop=loop, **changes)
+    return form._replace(loop=loop, **KERNELS[name])
 
 
 def _kernel_chunk(rows, steps, weights, save):
@@ -193,8 +189,7 @@ def _kernel_chunk(rows, steps, weights, save):
     if steps * rows * columns <= SMALL_SEQUENCE[save]:
         return steps
     longest, shortest = (-(-steps // n) for n in PARTS[save])
-    few = range(longest, shortest - 1, -1)
-    return next((size for size in few if steps % size == 0), few[0])
+    return _divisor(steps, range(longest, shortest - 1, -1))
 
 
 def _chunk(rows, steps, least_steps):
@@ -205,7 +200,53 @@ def _chunk(rows, steps, least_steps):
     chunk = max(1, least_steps, -(-enough_rows // max(rows, 1)))
     if 2 * chunk > steps:
         return steps
-    # A last chunk of fewer steps is a second program to compile. So a divisor of T is
-    # taken if there is one of a similar size.
-    divisors = (size for size in range(chunk, 2 * chunk) if steps % size == 0)
-    return next(divisors, chunk)
+    return _divisor(steps, range(chunk, 2 * chunk))
+
+
+def _divisor(steps, sizes):
+    """The first of some sizes of a chunk that divides the steps, or the first of all.
+
+    A last chunk of fewer steps is a second program to compile.
+    """
+    return next((size for size in sizes if steps % size == 0), sizes[0])
+
+
+def over_chunks(
+    function: Callable, state: Any, inputs: Any, size: int, reverse: bool
+) -> tuple[Any, Any]:
+    """`jax.lax.scan` of a function of chunks of `size` steps; the last may be shorter.
+
+    Args:
+      function: (state, inputs of a chunk [size, ...]) -> (state, outputs of a chunk).
+      state: the state before the first chunk.
+      inputs: pytree of [T, ...].
+      size: steps per chunk. With one chunk there is no loop around it.
+      reverse: take the chunks from the last to the first.
+
+    Returns:
+      (last state, outputs [T, ...]).
+    """
+    steps = jax.tree.leaves(inputs)[0].shape[0]
+    if steps == size:
+        return function(state, inputs)
+    left_over = steps % size
+
+    def of_chunk(state, first, length=size):
+        # Chunks are read from the whole arrays. These split into chunks, without what
+        # is left over, would be a copy.
+        def read(a):
+            return jax.lax.dynamic_slice_in_dim(a, first, length)
+
+        return function(state, jax.tree.map(read, inputs))
+
+    if left_over and reverse:
+        state, rest = of_chunk(state, steps - left_over, left_over)
+    starts = jnp.arange(0, steps - left_over, size)
+    state, stacked = jax.lax.scan(of_chunk, state, starts, reverse=reverse)
+    # Without a copy: [chunks, size, ...] -> [chunks * size, ...].
+    outputs = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
+    if not left_over:
+        return state, outputs
+    if not reverse:
+        state, rest = of_chunk(state, steps - left_over, left_over)
+    return state, jax.tree.map(lambda *a: jnp.concatenate(a), outputs, rest)

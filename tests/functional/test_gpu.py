@@ -602,8 +602,8 @@ def test_long_sequences_are_few_chunks(steps, rows, chunk, short, hopper):
     def backward_chunk(**options):
         options = ScanOptions(kernels="auto", platform="gpu", **options)
         way = Way(kernel=True)
-        found = scan_options.form_and_chunks("gpu", x, steps, weights, options, way)
-        return found[2]
+        found = scan_options.form_for("gpu", x, steps, weights, options, way)
+        return found.backward_chunk
 
     assert backward_chunk() == chunk
     assert backward_chunk(chunk=5) == 5
