@@ -1,41 +1,58 @@
-"""The images and captions of a split in the joint space."""
+"""Images and captions in the joint space.
 
-from collections.abc import Callable, Mapping
+Shape letters: N images, C captions, D features of an image, K dimensions of the joint
+space.
+"""
 
+from collections.abc import Mapping
+
+import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.data.batches import eval_batches
 from lnrepro.data.ragged import forget_pages
+from lnrepro.engine.evaluation import rows_of_examples
 
-from .data import Split, caption_batches
-from .retrieval import Embeddings
+from .captions import Captions
+from .data import caption_batches
+from .model import Encoders
 
 
-def embed(
-    config: ConfigDict,
-    embed_captions: Callable,
-    embed_images: Callable,
-    vars: Mapping,
-    split: Split,
-    count: int,
-) -> Embeddings:
-    """Embed the first images of a split and their captions.
+class Embedder:
+    """The compiled encoders. Every process of a multi-process run gets all vectors."""
 
-    Args:
-      config: the config of the run.
-      embed_captions: `rows_of_examples` of `Encoders.captions`.
-      embed_images: `rows_of_examples` of `Encoders.images`.
-      vars: {"params"}.
-      split: the split.
-      count: number of images.
-    """
-    (columns, captions), size = split, config.eval_batch_size
-    # Every process of a multi-process run gets all of them.
-    batches = eval_batches({"image": columns["image"][:count]}, size, process=(0, 1))
-    images = embed_images(vars, batches, count)
-    # The features of the images are not read again.
-    forget_pages(columns["image"])
-    batches = caption_batches(captions, count, size, config.buckets)
-    end = int(captions.starts[count])
-    embedded = embed_captions(vars, batches, end)
-    return Embeddings(images, embedded, captions.image[:end])
+    def __init__(self, config: ConfigDict, encoders: Encoders):
+        """Take the sizes of batches from the config."""
+        self._size, self._buckets = config.eval_batch_size, config.buckets
+        self._captions = rows_of_examples(encoders.captions)
+        self._images = rows_of_examples(encoders.images)
+
+    def captions(self, vars: Mapping, captions: Captions, count: int) -> np.ndarray:
+        """Embed the captions of the first images.
+
+        Args:
+          vars: {"params"}.
+          captions: the captions.
+          count: number of images.
+
+        Returns:
+          [C, K]
+        """
+        batches = caption_batches(captions, count, self._size, self._buckets)
+        return self._captions(vars, batches, int(captions.starts[count]))
+
+    def images(self, vars: Mapping, features: np.ndarray) -> np.ndarray:
+        """Embed images.
+
+        Args:
+          vars: {"params"}.
+          features: [N, D], which may be memory-mapped.
+
+        Returns:
+          [N, K]
+        """
+        batches = eval_batches({"image": features}, self._size, process=(0, 1))
+        embedded = self._images(vars, batches, len(features))
+        # They are not read again.
+        forget_pages(features)
+        return embedded

@@ -9,9 +9,9 @@ from experiments.sets import open_set
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
-from . import evaluate as evaluations
 from . import retrieval
 from .data import open_split, training_batches
+from .evaluate import Embedder
 from .model import Encoders
 from .pictures import retrievals
 from .ranking import ERRORS, matching_errors, ranking_loss
@@ -47,12 +47,7 @@ def make(config: ConfigDict) -> Experiment:
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]
     packed = config.packed and jax.device_count() == 1
-    embed = partial(
-        evaluations.embed,
-        config,
-        evaluation.rows_of_examples(encoders.captions),
-        evaluation.rows_of_examples(encoders.images),
-    )
+    embedder = Embedder(config, encoders)
 
     def init(key):
         return {"params": encoders.init(key)}
@@ -77,13 +72,15 @@ def make(config: ConfigDict) -> Experiment:
         split = open_split(config, name)
         fold = config.evaluation.fold
         folds = 1 if name == "valid" else config.evaluation.folds
-        embeddings = embed(vars, split, fold * folds)
-        scores = retrieval.mean_over_folds(errors, embeddings, fold)
+        images = embedder.images(vars, split.columns["image"][: fold * folds])
+        captions = embedder.captions(vars, split.captions, len(images))
+        image_of = split.captions.image[: len(captions)]
+        scores = retrieval.mean_over_folds(errors, captions, images, image_of, fold)
         if not drawn:
             return Evaluation(scores)
         # The picture shows one fold, whose error matrix fits into the memory.
-        captions = embeddings.captions[: split.captions.starts[fold]]
-        matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
+        captions = captions[: split.captions.starts[fold]]
+        matrix = retrieval.error_matrix(errors, captions, images[:fold])
         facts = open_set(config).facts
         picture = retrievals(matrix, split, facts, config.data.name)
         return Evaluation(scores, {"retrievals": picture})

@@ -47,20 +47,6 @@ def error_matrix(
     return matrix
 
 
-class Embeddings(NamedTuple):
-    """The first images of a split and their captions in the joint space.
-
-    Attributes:
-      images: [N, K].
-      captions: [C, K].
-      image: row of the image of each caption [C].
-    """
-
-    images: np.ndarray
-    captions: np.ndarray
-    image: np.ndarray
-
-
 class Ranks(NamedTuple):
     """Where the right answers to the queries of one direction are.
 
@@ -146,7 +132,11 @@ def scores(errors: np.ndarray, image_of: np.ndarray) -> dict[str, float]:
 
 
 def mean_over_folds(
-    errors: Errors, embeddings: Embeddings, fold: int
+    errors: Errors,
+    captions: np.ndarray,
+    images: np.ndarray,
+    image_of: np.ndarray,
+    fold: int,
 ) -> dict[str, float]:
     """Average `scores` over folds.
 
@@ -155,10 +145,11 @@ def mean_over_folds(
 
     Args:
       errors: as in `error_matrix`.
-      embeddings: the images and captions.
+      captions: [C, K].
+      images: [N, K].
+      image_of: row of the image of each caption [C].
       fold: number of images in a fold. The folds are taken in order.
     """
-    images, captions, image_of = embeddings
     of_folds = []
     for start in range(0, len(images), fold):
         # The captions of an image stay in its fold.

@@ -10,16 +10,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lnrepro.data.batches import eval_batches
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.text import UNKNOWN, Vocabulary, plain_text
 from lnrepro.engine import inputs
-from lnrepro.engine.evaluation import rows_of_examples
 from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
 
 from .captions import Captions
-from .data import caption_batches
+from .evaluate import Embedder
 from .model import Encoders
 from .ranking import ERRORS
 from .retrieval import error_matrix
@@ -60,13 +58,8 @@ class Model(LoadedRun):
         # As in a data set, with one caption for each image.
         tokens = Ragged(joined, np.append(0, np.cumsum(lengths)))
         columns = {"tokens": tokens, "lengths": lengths[:, None]}
-        config = self.config
-        read = Captions(columns, len(self.vocabulary), config.buckets[-1])
-        batches = caption_batches(
-            read, len(texts), config.eval_batch_size, config.buckets
-        )
-        embed, _ = self._embed
-        vectors = embed(self.vars, batches, len(texts))
+        read = Captions(columns, len(self.vocabulary), self.config.buckets[-1])
+        vectors = self._embedder.captions(self.vars, read, len(texts))
         return inputs.finite(vectors, "embedded captions", inputs.BROKEN)
 
     def embed_images(self, features: np.ndarray) -> np.ndarray:
@@ -79,9 +72,7 @@ class Model(LoadedRun):
           UserError: another number of features, or a number that is not finite.
         """
         images = inputs.rows(features, (self.config.model.features,), "features")
-        batches = eval_batches({"image": images}, self.config.eval_batch_size)
-        _, embed = self._embed
-        vectors = embed(self.vars, batches, len(images))
+        vectors = self._embedder.images(self.vars, images)
         return inputs.finite(vectors, "embedded images", inputs.BROKEN)
 
     def errors(self, captions: np.ndarray, images: np.ndarray) -> np.ndarray:
@@ -128,7 +119,5 @@ class Model(LoadedRun):
         return words
 
     @functools.cached_property
-    def _embed(self):
-        """The compiled encoders of captions and of images."""
-        encoders = Encoders(self.config)
-        return rows_of_examples(encoders.captions), rows_of_examples(encoders.images)
+    def _embedder(self):
+        return Embedder(self.config, Encoders(self.config))

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from experiments.sets import open_set
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.readers.sentences import LABELLED_COLUMNS, PAIR_COLUMNS
+from lnrepro.data.set_folder import SetFolder
 from lnrepro.data.text import Vocabulary, as_texts
 from lnrepro.engine.experiment import Metric, Metrics
 from lnrepro.errors import DataError
@@ -24,7 +25,8 @@ from . import logistic_regression, relatedness
 from .encoding import tokens_of
 
 Encode = Callable[..., np.ndarray]
-# The formats of sets of related pairs, and their splits.
+# The formats of sets of related pairs, and their splits. The other sets have labelled
+# sentences.
 PAIRS = ("sick", "story_sick")
 PARTS = ("train", "trial", "test")
 # `neighbours` takes this many sentences, shows this many of them, and the nearest of
@@ -48,19 +50,6 @@ LABEL_METRICS = {
 }
 
 
-def is_pairs(name: str, config: ConfigDict) -> bool:
-    """Whether a set has related pairs. The others have labelled sentences.
-
-    Args:
-      name: the transfer set.
-      config: the config of the run.
-
-    Raises:
-      DataError: there is no such set.
-    """
-    return open_set(config, name).format in PAIRS
-
-
 def metrics_of(name: str, config: ConfigDict) -> Metrics:
     """Return the metrics of a transfer set that can be evaluated.
 
@@ -70,11 +59,11 @@ def metrics_of(name: str, config: ConfigDict) -> Metrics:
     opened = open_set(config, name)
     options = config.transfer
     try:
-        if is_pairs(name, config):
+        if opened.format in PAIRS:
             opened.check(PAIR_COLUMNS)
             return PAIR_METRICS
         opened.check(LABELLED_COLUMNS)
-        _, labels = _labelled(name, config)
+        _, labels = _labelled(opened)
         logistic_regression.folds(labels, options.folds, options.seed)
     except DataError as e:
         raise DataError(
@@ -102,17 +91,17 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
     Raises:
       DataError: the labelled sentences do not fit the folds.
     """
-    options = config.transfer
-    if is_pairs(name, config):
+    opened, options = open_set(config, name), config.transfer
+    if opened.format in PAIRS:
         parts = {}
         for part in PARTS:
-            a, b, scores = _related(name, part, config)
+            a, b, scores = _related(opened, part)
             # One call for both sides, so that sentences of similar length share
             # batches.
             vectors = encode([*a, *b], end_token=True)
             parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
         return relatedness.fit_and_test(parts, options)
-    texts, labels = _labelled(name, config)
+    texts, labels = _labelled(opened)
     vectors = encode(texts, end_token=False)
     accuracy = logistic_regression.nested_cross_validation(
         vectors, labels, options.folds, options.seed
@@ -139,12 +128,13 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.preprocessing import normalize
 
-    pairs = is_pairs(name, config)
+    opened = open_set(config, name)
+    pairs = opened.format in PAIRS
     if pairs:
-        first, second, _ = _related(name, "train", config)
+        first, second, _ = _related(opened, "train")
         texts = [*first, *second]
     else:
-        texts, _ = _labelled(name, config)
+        texts, _ = _labelled(opened)
     words = functools.partial(tokens_of, lowercase=True)
     # In the order in which they first occur.
     vocabulary = list(dict.fromkeys(itertools.chain.from_iterable(map(words, texts))))
@@ -159,15 +149,13 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
     return transfer(count, name, config)
 
 
-def _labelled(name: str, config: ConfigDict) -> tuple[list[str], np.ndarray]:
-    columns: Any = open_set(config, name).columns("sentences")
+def _labelled(opened: SetFolder) -> tuple[list[str], np.ndarray]:
+    columns: Any = opened.columns("sentences")
     return as_texts(columns["text"]), np.array(columns["label"])
 
 
-def _related(
-    name: str, part: str, config: ConfigDict
-) -> tuple[list[str], list[str], np.ndarray]:
-    columns: Any = open_set(config, name).columns(part)
+def _related(opened: SetFolder, part: str) -> tuple[list[str], list[str], np.ndarray]:
+    columns: Any = opened.columns(part)
     return as_texts(columns["a"]), as_texts(columns["b"]), np.array(columns["score"])
 
 

@@ -65,15 +65,11 @@ def folds(labels: np.ndarray, outer: int, seed: int) -> Folds:
     """
     count = len(labels)
     order = np.random.RandomState(seed).permutation(count)
-    problems = _folds_of(np.arange(count), outer)
-    for rows, _ in problems[:outer]:
-        problems += _folds_of(rows, outer)
-    # A fold is a mask over all rows, so that all problems share the matrix products.
-    masks = np.zeros((2, count, len(problems)), bool)
-    for k, fold in enumerate(problems):
-        for mask, rows in zip(masks, fold, strict=True):
-            mask[rows, k] = True
-    train, test = masks
+    problems = _folds_of(np.ones(count, bool), outer)
+    for of_outer, _ in problems[:outer]:
+        problems += _folds_of(of_outer, outer)
+    # Masks over all rows, so that all problems share the matrix products.
+    train, test = np.stack(problems, axis=-1)
     if not test.any(0).all():
         raise DataError(
             f"{count} sentences are too few for {outer} folds, each of which is "
@@ -90,12 +86,14 @@ def folds(labels: np.ndarray, outer: int, seed: int) -> Folds:
     return Folds(order, train, test)
 
 
-def _folds_of(rows: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the training and test rows of each fold, as scikit-learn's KFold."""
-    return [
-        (np.setdiff1d(rows, test, assume_unique=True), test)
-        for test in np.array_split(rows, count)
-    ]
+def _folds_of(mask: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return masks [N] of the training and test rows of each fold, as KFold's."""
+    folds = []
+    for rows in np.array_split(np.flatnonzero(mask), count):
+        test = np.zeros_like(mask)
+        test[rows] = True
+        folds.append((mask & ~test, test))
+    return folds
 
 
 def nested_cross_validation(

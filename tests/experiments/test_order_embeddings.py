@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from experiments.order_embeddings import (
     ranking,
 )
 from lnrepro.data import prepare
-from lnrepro.engine import evaluation, experiment
+from lnrepro.engine import experiment
 from tests import oracle
 from tests.data.reading import write
 from tests.data.test_captions import as_text, npy
@@ -164,20 +165,17 @@ def test_captions_of_an_image_are_drawn_alike():
 
 def test_all_processes_embed_the_first_images_and_their_captions(monkeypatch):
     config = config_of("order_embeddings")
-    columns, captions = split = data.open_split(config, "valid")
+    columns, captions = data.open_split(config, "valid")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    found = evaluate.embed(
-        config,
-        evaluation.rows_of_examples(lambda vars, batch: batch["tokens"][0][:, :2]),
-        evaluation.rows_of_examples(lambda vars, batch: batch["image"]),
-        {},
-        split,
-        3,
+    encoders = types.SimpleNamespace(
+        captions=lambda vars, batch: batch["tokens"][0][:, :2],
+        images=lambda vars, batch: batch["image"],
     )
-    np.testing.assert_array_equal(found.images, columns["image"][:3])
+    embedder, first = evaluate.Embedder(config, encoders), columns["image"][:3]
+    np.testing.assert_array_equal(embedder.images({}, first), first)
+    found = embedder.captions({}, captions, 3)
     rows = np.arange(captions.starts[3])
-    np.testing.assert_array_equal(found.captions, captions.take(rows, 2)[0])
-    np.testing.assert_array_equal(found.image, captions.image[rows])
+    np.testing.assert_array_equal(found, captions.take(rows, 2)[0])
 
 
 @pytest.mark.slow

@@ -81,8 +81,7 @@ def test_matrix_in_pieces_is_the_matrix():
 
 def test_folds_are_averaged_in_order():
     captions, images = POINTS
-    embeddings = retrieval.Embeddings(images, captions, CAPTIONS["5"])
-    found = retrieval.mean_over_folds(distance, embeddings, 4)
+    found = retrieval.mean_over_folds(distance, *POINTS, CAPTIONS["5"], 4)
     # The recall sum is that of images.
     recall_sum = found.pop("image_recall_sum")
     assert recall_sum == sum(found[f"image_r{k}"] for k in (1, 5, 10))

@@ -10,12 +10,11 @@ import lnrepro
 from experiments.attentive_reader import data as reader_data
 from experiments.attentive_reader import evaluate as reader_evaluate
 from experiments.attentive_reader.model import Reader
-from experiments.order_embeddings import evaluate as order_evaluate
 from experiments.order_embeddings.data import open_split
+from experiments.order_embeddings.evaluate import Embedder
 from experiments.order_embeddings.model import Encoders
 from lnrepro import data
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.evaluation import rows_of_examples
 from tests.refused import refused
 from tests.runs import smoke_run
 
@@ -76,16 +75,15 @@ def test_samples_do_not_depend_on_their_number(tmp_path):
 
 def test_embeddings_are_those_of_the_evaluation(tmp_path, caplog):
     run, opened = trained("order_embeddings", tmp_path)
-    encoders, facts = Encoders(run.config), opened.facts
-    columns, stored = split = open_split(run.config, "test")
-    compiled = rows_of_examples(encoders.captions), rows_of_examples(encoders.images)
-    expected = order_evaluate.embed(run.config, *compiled, run.vars, split, 8)
+    facts = opened.facts
+    columns, stored = open_split(run.config, "test")
+    embedder = Embedder(run.config, Encoders(run.config))
     words = Vocabulary([*facts["words"], *facts["dev_words"]])
     texts = [" ".join(words.decode(stored.ids(i))) for i in range(40)]
     captions = run.embed_captions(texts)
-    np.testing.assert_allclose(captions, expected.captions, atol=1e-5)
+    expected = embedder.captions(run.vars, stored, 8)
+    np.testing.assert_allclose(captions, expected, atol=1e-5)
     images = run.embed_images(columns["image"][:8])
-    np.testing.assert_allclose(images, expected.images, atol=1e-5)
     ranked = run.rank(captions, images)
     assert ranked.shape == (40, 8)
     in_order = np.take_along_axis(run.errors(captions, images), ranked, 1)
