@@ -165,6 +165,7 @@ SHARED = (
     "classification",
     "fields",
     "image_fields",
+    "initializers",
     "paper_results",
     "rendering",
     "sets",

@@ -62,21 +62,17 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     images = opened.splits
     words = number_of_words(opened.facts)
     features = opened.columns("train")["image"].shape[1]
-    found = {
+    # Of "valid" one fold is evaluated, and of the test set several.
+    most = min(images["valid"], images["test"])
+    fold = config.evaluation.fold or min(FOLD, most)
+    folds = max(1, images["test"] // fold)
+    return {
         "data.train_examples": Size(images["train"]),
         "data.vocabulary": Size(words, least=words),
         "model.features": Size(features),
+        "evaluation.fold": Size(min(FOLD, most), least=1, most=most),
+        "evaluation.folds": Size(min(FOLDS, folds), least=1, most=folds),
     }
-    # "valid" is one fold, the other evaluations take several of the test set.
-    evals = {name for name, when in config.evals.items() if when != "never"}
-    splits = ["valid" if name == "valid" else "test" for name in evals]
-    most = min((images[split] for split in splits), default=images["valid"])
-    fold = config.evaluation.fold or min(FOLD, most)
-    found["evaluation.fold"] = Size(min(FOLD, most), least=1, most=most)
-    if "test" in splits:
-        folds = max(1, images["test"] // fold)
-        found["evaluation.folds"] = Size(min(FOLDS, folds), least=1, most=folds)
-    return found
 
 
 def steps_for(buckets: Sequence[int], length: int) -> int:

@@ -19,21 +19,13 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from experiments.initializers import uniform
 from lnrepro import functional
 
 # A vector with a smaller squared norm has no direction and is left as it is. An image
 # whose features are all zero gives one.
 SMALLEST_SQUARE = 1e-30
 Params = dict[str, dict]
-
-
-def uniform(scale: float):
-    """Return an initialiser that draws from [-scale, scale]."""
-
-    def init(key, shape, dtype=jnp.float32):
-        return jax.random.uniform(key, shape, dtype, -scale, scale)
-
-    return init
 
 
 class Encoders:

@@ -26,12 +26,15 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from experiments.initializers import uniform
 from lnrepro.functional import GRUCell, ScanOptions, unroll
 
 from .softmax import cross_entropy
 
 # The two decoders, in the order in which their arrays are stacked.
 SIDES = ("previous", "next")
+# Of all kernels but the recurrent ones.
+UNIFORM = uniform(0.1)
 
 
 class SkipThoughts:
@@ -40,7 +43,7 @@ class SkipThoughts:
     def __init__(self, config: ConfigDict):
         """Take the sizes of `config.model`."""
         self.sizes = config.model
-        self.cell = GRUCell(self.sizes.units, norm=config.norm, kernel_init=_uniform)
+        self.cell = GRUCell(self.sizes.units, norm=config.norm, kernel_init=UNIFORM)
         self.options = ScanOptions(kernels=config.kernels)
         # Compiled here, so that all encoders of a run share the programs.
         self.encode_compiled = jax.jit(self.encode)
@@ -58,14 +61,14 @@ class SkipThoughts:
         keys = jax.random.split(key, 3 + len(SIDES))
         words_key, encoder_key, *decoder_keys, output_key = keys
         return {
-            "embedding": _uniform(words_key, (sizes.vocabulary, sizes.word_size)),
+            "embedding": UNIFORM(words_key, (sizes.vocabulary, sizes.word_size)),
             "encoder": self.cell.init(encoder_key, sizes.word_size),
             "decoders": {
                 side: self.cell.init(decoder_key, sizes.word_size)
                 for side, decoder_key in zip(SIDES, decoder_keys, strict=True)
             },
             "output": {
-                "w": _uniform(output_key, (sizes.units, sizes.vocabulary)),
+                "w": UNIFORM(output_key, (sizes.units, sizes.vocabulary)),
                 "bias": jnp.zeros(sizes.vocabulary, jnp.float32),
             },
         }
@@ -144,10 +147,6 @@ class SkipThoughts:
             self.sizes.chunk_rows,
         )
         return total, valid.sum()
-
-
-def _uniform(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
-    return jax.random.uniform(key, shape, dtype, -0.1, 0.1)
 
 
 def _groups(batch: int) -> int:
