@@ -1,7 +1,6 @@
 """Checks of what a user gives, each with one clear message."""
 
 import operator
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -81,7 +80,7 @@ def floating_point(owner: str, name: str, value: Any) -> jax.Array:
     return value
 
 
-def of_shape(owner: str, name: str, value: jax.Array, shape: tuple) -> None:
+def of_shape(owner: str, name: str, value: Any, shape: tuple) -> None:
     """Raise ValueError where an array has another shape than the others ask for.
 
     Args:
@@ -130,51 +129,43 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
       ValueError: another structure or shape.
       TypeError: another dtype.
     """
-    carry = _in_containers_of(own_carry, carry)
-    # Structure first: the leaves can be compared only if there are as many.
-    structure, own_structure = jax.tree.structure(carry), jax.tree.structure(own_carry)
-    if structure != own_structure:
+    given, own = _by_place(carry), _by_place(own_carry)
+    structure = jax.tree.structure(own_carry)
+    if given.keys() != own.keys():
         raise ValueError(
-            f"{function}: the carry is {structure}, but this cell's is "
-            f"{own_structure}: (c, h) for an LSTM, h for a GRU"
+            f"{function}: the carry is {jax.tree.structure(carry)}, but this cell's is "
+            f"{structure}: (c, h) for an LSTM, h for a GRU"
         )
-
-    def like(given, own):
-        given = jnp.asarray(given)
-        of_shape(function, "the carry", given, own.shape)
-        # Only a narrower number becomes another dtype without loss.
-        is_floating = jnp.issubdtype(given.dtype, jnp.floating)
-        is_narrow = is_floating and given.dtype.itemsize < own.dtype.itemsize
-        if given.dtype != own.dtype and not is_narrow:
-            raise TypeError(
-                f"{function}: the carry has dtype {given.dtype}, but this computation "
-                f"keeps it in {own.dtype}; cast it"
-            )
-        return _sharded_like(given.astype(own.dtype), own)
-
-    return jax.tree.map(like, carry, own_carry)
+    leaves = [_like(function, given[place], a) for place, a in own.items()]
+    return jax.tree.unflatten(structure, leaves)
 
 
-def _in_containers_of(own, carry):
-    """Return a carry in the tuples of the cell's own, which a checkpoint may lose."""
-    if isinstance(own, dict) and isinstance(carry, dict) and own.keys() == carry.keys():
-        return {name: _in_containers_of(own[name], carry[name]) for name in own}
-    if not isinstance(own, tuple | list):
-        return carry
-    if isinstance(carry, Mapping):
-        # Flax's msgpack names the entries of a tuple by their numbers.
-        names = getattr(own, "_fields", [str(number) for number in range(len(own))])
-        carry = [carry[name] for name in names if name in carry]
-    if not isinstance(carry, tuple | list) or len(carry) != len(own):
-        return carry
-    # The state of Haiku's LSTM is (hidden, cell), in another order: it is refused.
-    fields = getattr(carry, "_fields", ())
-    if fields and fields[0].startswith("h") and not hasattr(own, "_fields"):
-        return carry
-    entries = [_in_containers_of(a, b) for a, b in zip(own, carry, strict=True)]
-    return jax.tree.unflatten(
-        jax.tree.structure(own, is_leaf=lambda a: a is not own), entries
-    )
+def _by_place(tree):
+    """{place of an array: the array}, such as "1/0".
+
+    A checkpoint may restore a tuple as a list, or as a dict whose keys are its numbers
+    or the names of its fields. All of them have the same places. The state of Haiku's
+    LSTM, (hidden, cell), is a tuple in another order, and its fields have other names.
+    """
+    places = {}
+    for path, a in jax.tree.leaves_with_path(tree):
+        places[jax.tree_util.keystr(path, simple=True, separator="/")] = a
+    return places
+
+
+def _like(function, given, own):
+    """An array of a carry in the dtype and sharding of the cell's own."""
+    given = jnp.asarray(given)
+    of_shape(function, "the carry", given, own.shape)
+    # Only a narrower number becomes another dtype without loss.
+    is_floating = jnp.issubdtype(given.dtype, jnp.floating)
+    is_narrow = is_floating and given.dtype.itemsize < own.dtype.itemsize
+    if given.dtype != own.dtype and not is_narrow:
+        raise TypeError(
+            f"{function}: the carry has dtype {given.dtype}, but this computation "
+            f"keeps it in {own.dtype}; cast it"
+        )
+    return _sharded_like(given.astype(own.dtype), own)
 
 
 def _sharded_like(a, like):
