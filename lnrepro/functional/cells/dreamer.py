@@ -17,14 +17,8 @@ import jax.numpy as jnp
 from lnrepro.functional.arguments import positive_integer
 from lnrepro.functional.arrays import add_row, gather_from, zeros_for
 from lnrepro.functional.cells.base import ParamSpec, Prepared, check_params, draw, split
-from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import (
-    Norm,
-    Normaliser,
-    NormedCell,
-    Site,
-    site_specs,
-)
+from lnrepro.functional.cells.gated import GatedCell, NormedCell, zeros
+from lnrepro.functional.cells.sites import Norm, Normaliser, Site
 
 lecun_normal = jax.nn.initializers.lecun_normal()
 
@@ -102,7 +96,7 @@ class DreamerBlockGRUCell(NormedCell):
       hidden_fn: f, the function of the hidden layers.
 
     Raises:
-      ValueError: an unknown norm, sizes below 1, blocks that do not divide features,
+      ValueError: an unknown norm, features below 1, blocks that do not divide features,
         inputs whose features are not the sum of input_sizes.
 
     References:
@@ -130,12 +124,8 @@ class DreamerBlockGRUCell(NormedCell):
         """Check the fields."""
         name = type(self).__name__
         positive_integer(name, "features", self.features)
-        positive_integer(name, "hidden_features", self.hidden_features)
-        positive_integer(name, "blocks", self.blocks)
         # A cell is hashed where it is a static argument of `jax.jit`.
         object.__setattr__(self, "input_sizes", tuple(self.input_sizes))
-        for size in self.input_sizes:
-            positive_integer(name, "input_sizes", size)
         self.check_norm()
         if self.features % self.blocks:
             raise ValueError(
@@ -146,8 +136,8 @@ class DreamerBlockGRUCell(NormedCell):
         """The input layers "0", "1" and so on, and "hidden"."""
         # These norms stand behind a bias and take the mean out themselves.
         layers = map(str, range(1 + len(self.input_sizes)))
-        layer = Site(self.hidden_features, is_prepared=False)
-        hidden = Site(self.features, is_prepared=False)
+        layer = Site(self.hidden_features)
+        hidden = Site(self.features)
         return dict.fromkeys(layers, layer) | {"hidden": hidden}
 
     def init(self, key, features_in, dtype=jnp.float32):
@@ -174,7 +164,7 @@ class DreamerBlockGRUCell(NormedCell):
         for site, norm in self.site_norms.items():
             specs[f"inner_bias_{site}"] = ParamSpec(zeros, (norm.size,))
         specs["bias_gates"] = ParamSpec(zeros, (3 * H,))
-        return specs | site_specs(self.site_norms)
+        return specs | self.norm_specs()
 
     def initial_carry(self, params, x):
         """Return zeros [..., H]."""

@@ -1,26 +1,143 @@
-"""The base of cells of two products: fields, parameters and preparation."""
+"""The bases of cells: norms at the sites of a table, and cells of two products."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.arguments import positive_integer
-from lnrepro.functional.arrays import row, zeros_for
+from lnrepro.functional.arguments import not_negative, positive_integer
+from lnrepro.functional.arrays import at_least_f32, row, zeros_for
 from lnrepro.functional.cells.base import (
+    Cell,
     Initializer,
     ParamSpec,
     check_params,
     draw,
     split,
 )
-from lnrepro.functional.cells.sites import Norm, NormedCell, site_specs
+from lnrepro.functional.cells.sites import NORMS, PARAMETERS, Norm, Site, site_params
 
 glorot_uniform = jax.nn.initializers.glorot_uniform()
 orthogonal = jax.nn.initializers.orthogonal()
 zeros = jax.nn.initializers.zeros
+
+
+class NormedCell(Cell):
+    """A cell whose norm stands at the sites of a table.
+
+    Attributes:
+      norm: name of the norm, or a `Norm` of your own.
+      epsilon: added to the variances under the root.
+      of_sums: whether the cell normalises the sums of its products only.
+    """
+
+    norm: str | Norm
+    epsilon: Any
+    of_sums: ClassVar[bool] = False
+
+    def sites_for(self, norm: Norm) -> dict[str, Site]:
+        """Return the table of the sites, in the order of their parameters."""
+        raise NotImplementedError
+
+    def check_norm(self) -> None:
+        """Raise ValueError for an unknown norm, or one that the cell cannot apply."""
+        name = type(self).__name__
+        not_negative(name, "epsilon", self.epsilon)
+        reason = self._refusal(norm_of(self.norm))
+        if reason is not None:
+            names = [repr(n) for n in NORMS if self._refusal(NORMS[n]) is None]
+            raise ValueError(
+                f"{name}: norm={self.norm!r}{reason}; choose one of "
+                f"{', '.join(names)} ('batch' runs by functions alone, not in "
+                "modules), or give a functional.Norm"
+            )
+
+    def _refusal(self, norm):
+        """Why the cell cannot apply a norm; None where it can."""
+        if not isinstance(norm, Norm):
+            return ""
+        if type(norm) is Norm:
+            return None
+        table = self._placed(norm)
+        stands = type(norm) in map(type, table.values())
+        if not stands or (self.of_sums and norm.splits_sums):
+            return f" has no place at the sites {', '.join(table)}"
+        prepares = type(norm).prepare is not Norm.prepare
+        if norm.is_plain and not (
+            prepares and any(one.products for one in table.values())
+        ):
+            return " does nothing at its sites"
+        # Where it has no place stands a plain norm, which has nothing to check.
+        for one in table.values():
+            if unknown := set(one.names) - set(PARAMETERS):
+                return f" has parameters {unknown}; they may be {PARAMETERS}"
+            weights = "".join(one.products).count("w_")
+            if "length" in one.names and weights != 1:
+                return " has a length where there is more than one product, or none"
+            if prepares and norm.of_state is None and not one.is_product:
+                return " prepares weights, which this cell does not give to it"
+        return None
+
+    @functools.cached_property
+    def site_norms(self) -> dict[str, Norm]:
+        """The norm at each site of the table, a plain `Norm` where there is none."""
+        return self._placed(norm_of(self.norm))
+
+    def _placed(self, norm):
+        """{site: the norm there}."""
+        placed = {}
+        for name, site in self.sites_for(norm).items():
+            placed[name] = norm.at(site, self.epsilon)
+        return placed
+
+    def norm_specs(self, scale_init: Initializer | None = None) -> dict[str, ParamSpec]:
+        """Return the specs of the norms' parameters, with names such as "gain_x".
+
+        Args:
+          scale_init: initialiser of the gains; None takes each norm's own.
+        """
+        specs = {}
+        for site, norm in self.site_norms.items():
+            # A length starts from the fresh weight: see `Norm.length`.
+            gain = scale_init or norm.gain_init
+            starts = {"gain": gain, "bias": zeros, "length": None}
+            for name in norm.names:
+                specs[f"{name}_{site}"] = ParamSpec(starts[name], (norm.size,))
+        return specs
+
+    def by_product(self, params: dict) -> dict:
+        """Return parameters whose weights are those that the sites name."""
+        return params
+
+    def prepared(self, params: dict) -> dict:
+        """Return parameters whose weights are prepared as the norms ask for."""
+        params = dict(self.by_product(params))
+        for site, norm in self.site_norms.items():
+            own = site_params(params, site)
+            for name in norm.products:
+                if name in params:
+                    # A bias inside of a norm is added in float32 at least.
+                    value = params[name]
+                    value = at_least_f32(value) if value.ndim == 1 else value
+                    params[name] = norm.prepare(own, value)
+        return params
+
+    @property
+    def sites(self):
+        """The sites of batch norm and their sizes, {} without batch norm."""
+        sites = {}
+        for site, norm in self.site_norms.items():
+            if norm.has_statistics:
+                sites[site] = norm.size
+        return sites
+
+
+def norm_of(norm: Any) -> Any:
+    """Return the norm of a name, None of an unknown one; or the norm itself."""
+    return NORMS.get(norm) if isinstance(norm, str) else norm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +207,7 @@ class GatedCell(NormedCell):
         }
         if self.use_bias:
             specs["bias"] = ParamSpec(self.bias_init, (units,))
-        specs |= site_specs(self.site_norms, self.scale_init) | self.extra_specs()
+        specs |= self.norm_specs(self.scale_init) | self.extra_specs()
         if self.learned_carry:
             specs |= dict.fromkeys(self.carry_names, ParamSpec(zeros, (self.features,)))
         return specs

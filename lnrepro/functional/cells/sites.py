@@ -7,22 +7,17 @@ does not ask for the norm's name.
 """
 
 import dataclasses
-import functools
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 
 from lnrepro.functional import norms
-from lnrepro.functional.arguments import not_negative
-from lnrepro.functional.arrays import add_row, at_least_f32
-from lnrepro.functional.cells.base import Cell, Initializer, ParamSpec, StepContext
-from lnrepro.functional.fast.layer_norm import (
-    Groups,
-    centre,
-    layer_norm_of_groups,
-)
+from lnrepro.functional.arrays import add_row
+from lnrepro.functional.cells.base import Initializer, StepContext
+from lnrepro.functional.fast.layer_norm import Groups, centre, layer_norm_of_groups
 
-zeros = jax.nn.initializers.zeros
+# The parameters that a norm may have.
+PARAMETERS = ("gain", "bias", "length")
 
 
 class Site(NamedTuple):
@@ -31,11 +26,11 @@ class Site(NamedTuple):
     Attributes:
       size: number of units.
       products: names of the weights whose products are summed there, and of the bias
-        inside of the norm. `Norm.prepare` gets them.
+        inside of the norm. `Norm.prepare` gets them. () where it does not get all that
+        is summed, or where the site is no product.
       groups: sizes of the groups of units that are normalised by themselves, relative
         to each other.
       is_state: whether the site is no product, such as the LSTM's cell.
-      is_prepared: whether `Norm.prepare` gets all that is summed there.
       has_bias: whether the bias of the norm is a parameter of its own.
     """
 
@@ -43,7 +38,6 @@ class Site(NamedTuple):
     products: tuple[str, ...] = ()
     groups: Groups = (1,)
     is_state: bool = False
-    is_prepared: bool = True
     has_bias: bool = True
 
 
@@ -104,7 +98,7 @@ class Norm:
 
     def at(self, site: Site, epsilon: float) -> "Norm":
         """Return the norm at a site of a cell that has this epsilon."""
-        names = self.names_at(site)
+        names = self.of_state if site.is_state else self.of_product
         if names is None:
             return Norm(site.size)
         if not site.has_bias:
@@ -114,14 +108,10 @@ class Norm:
             size=site.size,
             epsilon=epsilon if self.epsilon is None else self.epsilon,
             groups=site.groups,
-            is_product=site.is_prepared and not site.is_state,
+            is_product=bool(site.products),
             products=site.products,
             names=names,
         )
-
-    def names_at(self, site: Site) -> tuple[str, ...] | None:
-        """Return of_state or of_product, as the site is."""
-        return self.of_state if site.is_state else self.of_product
 
     @property
     def is_plain(self) -> bool:
@@ -257,102 +247,6 @@ NORMS = {
 }
 
 
-class NormedCell(Cell):
-    """A cell whose norm stands at the sites of a table.
-
-    Attributes:
-      norm: name of the norm, or a `Norm` of your own.
-      epsilon: added to the variances under the root.
-      of_sums: whether the cell normalises the sums of its products only.
-    """
-
-    norm: str | Norm
-    epsilon: Any
-    of_sums: ClassVar[bool] = False
-
-    def sites_for(self, norm: Norm) -> dict[str, Site]:
-        """Return the table of the sites, in the order of their parameters."""
-        raise NotImplementedError
-
-    def check_norm(self) -> None:
-        """Raise ValueError for an unknown norm, or one that the cell cannot apply."""
-        name = type(self).__name__
-        not_negative(name, "epsilon", self.epsilon)
-        reason = self._refusal(norm_of(self.norm))
-        if reason is not None:
-            names = [repr(n) for n in NORMS if self._refusal(NORMS[n]) is None]
-            raise ValueError(
-                f"{name}: norm={self.norm!r}{reason}; choose one of "
-                f"{', '.join(names)} ('batch' runs by functions alone, not in "
-                "modules), or give a functional.Norm"
-            )
-
-    def _refusal(self, norm):
-        """Why the cell cannot apply a norm; None where it can."""
-        if not isinstance(norm, Norm):
-            return ""
-        if type(norm) is Norm:
-            return None
-        sites, places = self.sites_for(norm), []
-        for site in sites.values():
-            if norm.names_at(site) is not None:
-                places.append(site)
-        if not places or (self.of_sums and norm.splits_sums):
-            return f" has no place at the sites {', '.join(sites)}"
-        prepares = type(norm).prepare is not Norm.prepare
-        if norm.is_plain and not (prepares and any(site.products for site in places)):
-            return " does nothing at its sites"
-        for site in places:
-            names = set(norm.names_at(site) or ())
-            if unknown := names - {"gain", "bias", "length"}:
-                return f" has parameters {unknown}; they are 'gain', 'bias', 'length'"
-            weights = "".join(site.products).count("w_")
-            if "length" in names and weights != 1:
-                return " has a length where there is more than one product, or none"
-            if prepares and norm.of_state is None and not site.is_prepared:
-                return " prepares weights, which this cell does not give to it"
-        return None
-
-    @functools.cached_property
-    def site_norms(self) -> dict[str, Norm]:
-        """The norm at each site of the table."""
-        norm, placed = norm_of(self.norm), {}
-        for name, site in self.sites_for(norm).items():
-            placed[name] = norm.at(site, self.epsilon)
-        return placed
-
-    def by_product(self, params: dict) -> dict:
-        """Return parameters whose weights are those that the sites name."""
-        return params
-
-    def prepared(self, params: dict) -> dict:
-        """Return parameters whose weights are prepared as the norms ask for."""
-        params = dict(self.by_product(params))
-        for site, norm in self.site_norms.items():
-            own = site_params(params, site)
-            for name in norm.products:
-                if name in params:
-                    # A bias inside of a norm is added in float32 at least.
-                    value = params[name]
-                    value = at_least_f32(value) if value.ndim == 1 else value
-                    params[name] = norm.prepare(own, value)
-        return params
-
-    @property
-    def sites(self):
-        """The sites of batch norm and their sizes, {} without batch norm."""
-        sites = {}
-        for site, norm in self.site_norms.items():
-            if norm.has_statistics:
-                sites[site] = norm.size
-        return sites
-
-
-def norm_of(norm: Any) -> Any:
-    """Return the norm of a name, None of an unknown one; or the norm itself."""
-    return NORMS.get(norm) if isinstance(norm, str) else norm
-
-
 @dataclasses.dataclass
 class Normaliser:
     """Applies the norms of a cell within one step, and collects their statistics.
@@ -399,28 +293,7 @@ def site_params(params: dict, site: str) -> dict:
     {'gain': 2}
     """
     found = {}
-    for name in ("gain", "bias", "length"):
+    for name in PARAMETERS:
         if f"{name}_{site}" in params:
             found[name] = params[f"{name}_{site}"]
     return found
-
-
-def site_specs(
-    site_norms: dict[str, Norm], scale_init: Initializer | None = None
-) -> dict[str, ParamSpec]:
-    """Return the specs of the norms' parameters of all sites.
-
-    Args:
-      site_norms: {site: norm}.
-      scale_init: initialiser of the gains; None takes each norm's own.
-
-    Returns:
-      {name: spec}, with names such as "gain_x".
-    """
-    specs = {}
-    for site, norm in site_norms.items():
-        # A length starts from the fresh weight: see `Norm.length`.
-        starts = {"gain": scale_init or norm.gain_init, "bias": zeros, "length": None}
-        for name in norm.names:
-            specs[f"{name}_{site}"] = ParamSpec(starts[name], (norm.size,))
-    return specs
