@@ -161,7 +161,7 @@ def test_mistakes_are_named():
     with refused("positive", error=ValueError):
         theory.measure_row(layer("layer"), w, x, key=jax.random.key(0), factor=-1.0)
     theta = draw(1, UNITS, FEATURES + 1)
-    with refused("takes (H, 8)", error=ValueError):
+    with refused("theta has shape (4, 7)", error=ValueError):
         theory.block_fisher("layer", theta, x, theory.bernoulli)
 
 

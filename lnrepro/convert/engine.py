@@ -23,6 +23,7 @@ from lnrepro.convert.arrays import LEVEL, flatten, listed, nest, to_numpy
 from lnrepro.convert.layout import Layout
 from lnrepro.convert.table import layout_of
 from lnrepro.functional import Cell
+from lnrepro.functional.arguments import of_shape
 from lnrepro.functional.cells.base import check_params
 
 
@@ -79,11 +80,7 @@ def load(
                 continue
             raise ValueError(f"convert: no {name!r}; found {listed(flat)}")
         given[row.name] = a = to_numpy(name, flat[name])
-        if a.shape != positions.shape:
-            raise ValueError(
-                f"convert: {name} has shape {a.shape}; beside the other weights and "
-                f"for this cell it must be {positions.shape}"
-            )
+        of_shape("convert", name, a, positions.shape)
     if not gradients:
         entries = _to_ours(pieces, given, numbers, skip="dump")
         _add_constants(layout, numbers, entries, 1)

@@ -31,8 +31,7 @@ def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
 
     def flip_one(a):
         # Step t comes from step length - 1 - t, and padding stays where it is.
-        time = jnp.arange(a.shape[0]).reshape(-1, *[1] * seq_lengths.ndim)
-        lengths = seq_lengths[None]
+        time, lengths = _time(seq_lengths, a.shape[0]), seq_lengths[None]
         source = jnp.where(time < lengths, lengths - 1 - time, time)
         # take_along_axis needs an index with as many axes as `a`.
         source = source.reshape(source.shape + (1,) * (a.ndim - source.ndim))
@@ -173,9 +172,13 @@ def padding_mask(
 
 def _within(seq_lengths, steps):
     """Which steps lie within the lengths [...], booleans [T, ...]."""
-    time = jnp.arange(steps).reshape(-1, *[1] * seq_lengths.ndim)
     # [T, 1, ...] < [1, ...] gives [T, ...].
-    return time < seq_lengths[None]
+    return _time(seq_lengths, steps) < seq_lengths[None]
+
+
+def _time(seq_lengths, steps):
+    """The numbers of the steps, [T, 1, ...] for lengths [...]."""
+    return jnp.arange(steps).reshape(-1, *[1] * seq_lengths.ndim)
 
 
 def resets_within(resets: jax.Array, seq_lengths: Any, reverse: bool) -> jax.Array:

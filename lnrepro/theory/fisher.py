@@ -38,6 +38,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from lnrepro.functional.arguments import of_shape
 from lnrepro.theory.layer import normalized_sums, scalars
 
 Model = Callable[[Any, jax.Array], jax.Array]
@@ -112,12 +113,8 @@ def layer_model(norm: str, *, epsilon: float = 0.0) -> Model:
 def _unpack(norm, theta, x):
     """Return the kernel [D, H], the bias [H] and the gain [H] or None."""
     features = x.shape[-1]
-    expected = features + (1 if norm == "none" else 2)
-    if theta.ndim != 2 or theta.shape[1] != expected:
-        raise ValueError(
-            f"theta has shape {theta.shape}; norm {norm!r} on {features} features "
-            f"takes (H, {expected})"
-        )
+    columns = features + (1 if norm == "none" else 2)
+    of_shape(f"norm {norm!r}", "theta", theta, (len(theta), columns))
     gain = None if norm == "none" else theta[:, features + 1]
     return theta[:, :features].T, theta[:, features], gain
 

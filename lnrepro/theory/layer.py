@@ -7,6 +7,7 @@ is w_i, the incoming weights of unit i. The paper writes them as rows.
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.arguments import choice
 from lnrepro.functional.norms import batch_norm, layer_norm, weight_norm
 
 NORMS = ("none", "batch", "weight", "layer")
@@ -41,7 +42,7 @@ def normalized_sums(
     Raises:
       ValueError: an unknown norm.
     """
-    _check_norm(norm)
+    choice("normalized_sums", "norm", norm, NORMS)
     if norm == "batch":
         # Eq. 2. The statistics of the B cases are those of the distribution here.
         return batch_norm(x @ kernel, gain, bias, epsilon=epsilon)[0]
@@ -72,7 +73,7 @@ def scalars(norm: str, kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.
     Raises:
       ValueError: an unknown norm.
     """
-    _check_norm(norm)
+    choice("scalars", "norm", norm, NORMS)
     sums = x @ kernel
     mean, deviation = jnp.zeros_like(sums), jnp.ones_like(sums)
     if norm in ("batch", "layer"):
@@ -83,8 +84,3 @@ def scalars(norm: str, kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.
     elif norm == "weight":
         deviation = jnp.linalg.norm(kernel, axis=0)
     return jnp.broadcast_to(mean, sums.shape), jnp.broadcast_to(deviation, sums.shape)
-
-
-def _check_norm(norm):
-    if norm not in NORMS:
-        raise ValueError(f"norm is {norm!r}; choose one of {', '.join(NORMS)}")
