@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.arguments import floating_point, not_negative, of_shape
+from lnrepro.functional.arguments import floating_point, of_shape
 from lnrepro.functional.arrays import at_least_f32, row
 
 
@@ -51,12 +51,12 @@ def layer_norm(
 
     Raises:
       TypeError: x is not floating point.
-      ValueError: x has no features, or gain or bias has another shape.
+      ValueError: gain or bias has another shape.
 
     >>> layer_norm(jnp.array([[1.0, 3.0]]), epsilon=0.0)
     Array([[-1.,  1.]], dtype=float32)
     """
-    x = _with_features("layer_norm", x, epsilon)
+    x = floating_point("layer_norm", "x", x)
     # Eq. 3: the mean and the variance run over the units of one case.
     centred = at_least_f32(x) - jnp.mean(at_least_f32(x), -1, keepdims=True)
     var = jnp.mean(jnp.square(centred), -1, keepdims=True)
@@ -88,7 +88,7 @@ def rms_norm(
 
     Raises:
       TypeError: x is not floating point.
-      ValueError: x has no features, or gain has another shape.
+      ValueError: gain has another shape.
 
     References:
       Zhang and Sennrich, Root Mean Square Layer Normalization, 2019.
@@ -96,7 +96,7 @@ def rms_norm(
     >>> rms_norm(jnp.array([[3.0, -3.0]]), epsilon=0.0)
     Array([[ 1., -1.]], dtype=float32)
     """
-    x = _with_features("rms_norm", x, epsilon)
+    x = floating_point("rms_norm", "x", x)
     # The mean of x is not subtracted.
     mean_square = jnp.mean(jnp.square(at_least_f32(x)), -1, keepdims=True)
     y = at_least_f32(x) * jax.lax.rsqrt(mean_square + epsilon)
@@ -123,8 +123,8 @@ def batch_norm(
       gain: multiplier [H]. None means 1.
       bias: shift [H]. None means 0.
       mask: flags that broadcast to x.shape[:-1]. Rows where it is 0 or False do not
-        count in the statistics, and may be NaN; they are still normalised. With no row
-        left the statistics are zero.
+        count in the statistics, and may be NaN; they are still normalised. Without any
+        row the statistics are zero.
       epsilon: added to the variance under the root.
       unbiased: divide the sum of squares by n - 1 in place of n (by 1 where n is 1), in
         the normaliser and in the variance returned.
@@ -138,13 +138,13 @@ def batch_norm(
 
     Raises:
       TypeError: x is not floating point.
-      ValueError: a shape does not fit, or x has no row.
+      ValueError: a shape does not fit.
 
     >>> y, (mean, var) = batch_norm(jnp.array([[1.0], [3.0]]), epsilon=0.0)
     >>> y.ravel(), mean
     (Array([-1.,  1.], dtype=float32), Array([2.], dtype=float32))
     """
-    x = _with_features("batch_norm", x, epsilon)
+    x = floating_point("batch_norm", "x", x)
     values = at_least_f32(x)
     if mean is None and var is None:
         # Training: the statistics are those of the rows of this batch.
@@ -188,7 +188,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
     gradient is finite.
 
     Args:
-      v: direction [..., in, out].
+      v: direction [..., in, out], of two axes at least.
       g: length [out].
 
     Returns:
@@ -196,7 +196,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
 
     Raises:
       TypeError: v is not floating point.
-      ValueError: v has fewer than two axes, or g is not of shape [out].
+      ValueError: g is not of shape [out].
 
     References:
       Salimans and Kingma, Weight Normalization, 2016.
@@ -205,7 +205,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
     Array([[6.],
            [8.]], dtype=float32)
     """
-    v = _kernel("weight_norm", "v", v)
+    v = floating_point("weight_norm", "v", v)
     direction = at_least_f32(v)
     g = _checked_row("weight_norm", "g", g, direction)
     square = _square_of_columns(direction)
@@ -220,19 +220,18 @@ def weight_norm_preserving(w: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Start weight norm from a kernel, so that the function is preserved.
 
     Args:
-      w: kernel [..., in, out].
+      w: kernel [..., in, out], of two axes at least.
 
     Returns:
       (v, g) = (w, ||w||) with g [out]: weight_norm(v, g) is w.
 
     Raises:
       TypeError: w is not floating point.
-      ValueError: w has fewer than two axes.
 
     >>> weight_norm_preserving(jnp.array([[3.0], [4.0]]))[1]
     Array([5.], dtype=float32)
     """
-    w = _kernel("weight_norm_preserving", "w", w)
+    w = floating_point("weight_norm_preserving", "w", w)
     length = jnp.sqrt(_square_of_columns(at_least_f32(w))).reshape(-1)
     return w, length.astype(w.dtype)
 
@@ -242,8 +241,6 @@ def _row_statistics(
 ) -> tuple[jax.Array, jax.Array]:
     """Return mean and variance of x [..., H] over its rows, each [1, ..., H]."""
     rows = x.shape[:-1]
-    if 0 in rows:
-        raise ValueError(f"batch_norm: x {x.shape} has no row to take statistics from")
     counts = jnp.ones((), bool) if mask is None else jnp.asarray(mask).astype(bool)
     # Of a mask that does not fit, JAX names both shapes.
     counts = jnp.broadcast_to(counts, rows)[..., None]
@@ -263,25 +260,6 @@ def _row_statistics(
 
 def _square_of_columns(w):
     return jnp.sum(jnp.square(w), tuple(range(w.ndim - 1)), keepdims=True)
-
-
-def _with_features(function, x, epsilon):
-    """Return x as a floating-point array that has a last axis; check epsilon."""
-    x = floating_point(function, "x", x)
-    not_negative(function, "epsilon", epsilon)
-    if not x.ndim or not x.shape[-1]:
-        raise ValueError(f"{function}: x has shape {x.shape}, and no features")
-    return x
-
-
-def _kernel(function, name, w):
-    w = floating_point(function, name, w)
-    if w.ndim < 2:
-        raise ValueError(
-            f"{function}: {name} has shape {w.shape}; a kernel has at least two axes, "
-            "(..., in, out)"
-        )
-    return w
 
 
 def _checked_row(function, name, value, x):

@@ -246,8 +246,6 @@ class Stack(Cell):
 
     def __post_init__(self):
         """Check the fields."""
-        if not self.cells:
-            raise ValueError("stack: give at least one cell")
         for cell in self.cells:
             if not isinstance(cell, Cell):
                 raise TypeError(
@@ -415,7 +413,7 @@ def stack(*cells: Cell, skip: str = "none") -> Stack:
     """Make one cell of several.
 
     Args:
-      cells: from the bottom to the top.
+      cells: from the bottom to the top, one at least.
       skip: "none"; "graves": every cell also sees x, and the output holds the outputs
         of all cells, [..., sum of H] (Graves 2013); "residual": the input of a cell is
         added to its output where the sizes agree.
@@ -426,7 +424,7 @@ def stack(*cells: Cell, skip: str = "none") -> Stack:
       products W_x x of the upper cells then become large.
 
     Raises:
-      ValueError: no cell, or an unknown skip.
+      ValueError: an unknown skip.
       TypeError: something that is no cell.
     """
     return Stack(tuple(cells), skip)
