@@ -210,5 +210,5 @@ def _figure(strokes: Strokes, below: float = 0.0) -> tuple[Any, Any]:
 
 def _frame(strokes: Strokes) -> tuple[np.ndarray, np.ndarray]:
     """Return the upper left corner [2] and the size [2] of a line."""
-    points = np.concatenate(strokes) if strokes else np.zeros((1, 2))
+    points = np.concatenate(strokes)
     return points.min(0), np.ptp(points, 0)

@@ -56,18 +56,6 @@ def same(a, b):
             np.testing.assert_array_equal(x[name], y[name], strict=True)
 
 
-def test_rows_are_uniform_over_the_batches_of_an_epoch():
-    """Over many epochs, each example is equally often in each batch (chi-squared)."""
-    epochs, steps = 4000, 4
-    counts = np.zeros((8, steps))
-    plan = Plan(8, 2, seed=11)
-    for k in range(epochs * steps):
-        counts[plan.rows(k), k % steps] += 1
-    expected = epochs / steps
-    # There are 21 degrees of freedom, so that P(> 60) is about 1e-5.
-    assert ((counts - expected) ** 2 / expected).sum() < 60
-
-
 @pytest.mark.parametrize(
     ("start", "block_rows"), [(0, 1), (9, 30), (10, 45), (10**9 + 7, 1024)]
 )

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.readers import iam_ondb as iam
 from lnrepro.data.readers.iam_ondb import IAM_ONDB
 from lnrepro.data.text import as_texts
@@ -77,21 +76,15 @@ def test_the_corrected_lines_are_taken(content, count, lines):
 
 
 def test_official_lists_give_the_splits(tmp_path):
-    write(tmp_path, official() | form("b02", ["x"]) | {"ascii/b03.txt": "CSR:"})
-    write(tmp_path, {"lineStrokes/line.xml": ""})
+    write(tmp_path, official() | form("b02", ["x"]))
     lines = read_lines(tmp_path, True)
     train = "a01-000u-01 a01-000u-02 a01-000u-03 c01-000x-01 d01-000z-01 d01-000z-02"
     assert list(lines["train"]) == train.split()
     assert list(lines["valid"]) == ["b01-000-01", "b01-000-02"]
-    raw = RawFolder("iam_ondb", tmp_path, {})
-    content = IAM_ONDB.read(raw)
+    content = read(IAM_ONDB, tmp_path, official=True)
     assert content.splits["train"]["list"].tolist() == [0, 0, 0, 2, 3, 3]
     assert list(content.facts["lines"].values()) == [3, 2, 1, 2]
     assert content.counts == {"forms": 4}
-    # Forms and files that are not used are counted.
-    left_out = "ascii/b02.txt, ascii/b03.txt, lineStrokes/line.xml"
-    assert raw.summary()["such as"] == left_out
-    assert raw.summary()["files read"] == 17
     # Of own files, b01-000 is in no list now.
     write(tmp_path, {"testset_v.txt": "b02"})
     found = read_lines(tmp_path)

@@ -225,7 +225,7 @@ def test_pictures_of_a_network(embedded):
     shown = pictures.draw_all(network, params, lines, config)
     assert set(shown.images) == {"samples", "alignment"}
     assert set(shown.files) == {"samples.svg", "samples.txt", "alignment.txt"}
-    for image in (*shown.images.values(), pictures.page([[]])):
+    for image in shown.images.values():
         assert (image.dtype, image.shape[-1]) == (np.uint8, 3)
 
 
@@ -238,7 +238,7 @@ def test_steps_make_strokes():
 
 def test_strokes_of_an_svg_are_written_one_after_the_other():
     # Strokes of 3, 1 and 2 points; one point is drawn as a short line.
-    lines = [[np.eye(3, 2), np.array([[15.0, 15]])], [np.array([[0.0, 0], [5, 5]])], []]
+    lines = [[np.eye(3, 2), np.array([[15.0, 15]])], [np.array([[0.0, 0], [5, 5]])]]
     paths = ElementTree.fromstring(pictures.svg(lines)).findall(".//{*}path")
     assert [path.get("d").count(",") for path in paths] == [3, 2, 2]
     # The finished lines come first, and then each stroke after the one before it.

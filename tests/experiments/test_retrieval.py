@@ -1,8 +1,5 @@
 """Tests of ranks and recalls against sorted lists, and of exact properties."""
 
-import subprocess
-import sys
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -91,29 +88,3 @@ def test_folds_are_averaged_in_order():
         each.append(retrieval.scores(np.asarray(errors), CAPTIONS["5"][:20]))
     for name, value in found.items():
         assert value == pytest.approx(np.mean([scores[name] for scores in each]))
-
-
-LARGE = """
-import pathlib, re
-import numpy as np
-from experiments.order_embeddings.ranking import order_violations
-from experiments.order_embeddings import retrieval
-rng = np.random.default_rng(0)
-captions = rng.random((25_000, 1024), np.float32)
-images = rng.random((5_000, 1024), np.float32)
-errors = retrieval.error_matrix(order_violations, captions, images)
-retrieval.scores(errors, np.repeat(np.arange(5_000), 5))
-status = pathlib.Path("/proc/self/status").read_text()
-print(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1])
-"""
-
-
-@pytest.mark.slow
-def test_all_5000_images_and_25000_captions_take_at_most_2_gib():
-    # A process inherits ru_maxrss from the one that started it, and a pytest worker may
-    # have grown large. Therefore the script reads VmHWM.
-    done = subprocess.run(
-        [sys.executable, "-c", LARGE], capture_output=True, text=True, check=True
-    )
-    kib = int(done.stdout)
-    assert kib < 2 * 2**20

@@ -56,8 +56,8 @@ TWICE = APART.replace(b"3 3", b"4 3", 1) + "na\u00efve 0 0 0\n".encode()
     [
         (binary(VECTORS), VECTORS),
         (binary(VECTORS, b"\n"), VECTORS),
-        *((text(GLOVE, end), GLOVE) for end in (b"\n", b"\t\r\n", b"\n\n")),
-        *((text(GLOVE, end, False), GLOVE) for end in (b"\n", b" \r\n", b"\n\n")),
+        *((text(GLOVE, end), GLOVE) for end in (b"\n", b"\t\r\n")),
+        *((text(GLOVE, end, False), GLOVE) for end in (b" \r\n", b"\n\n")),
         (text(VECTORS).strip(), VECTORS),
         (gzip.compress(text(VECTORS)), VECTORS),
         (lzma.compress(binary(VECTORS)), VECTORS),
@@ -90,9 +90,7 @@ def test_wrong_files_are_named(tmp_path, content, message):
         opened(tmp_path, content)
 
 
-@pytest.mark.parametrize(
-    "value", ["inf", "-Infinity", "nan", "1e400", "1e39", "9" * 400]
-)
+@pytest.mark.parametrize("value", ["inf", "nan", "1e39", "9" * 400])
 def test_vectors_that_are_not_finite_are_named(tmp_path, value):
     in_text = f"red 1 2\nsky blue 0.5 {value}\n".encode()
     with np.errstate(over="ignore"):
@@ -101,8 +99,3 @@ def test_vectors_that_are_not_finite_are_named(tmp_path, value):
         found = opened(tmp_path, content)
         with refused(f"v: the vector of '{word}' contains NaN, infinity or no number"):
             found[word]
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with refused("none.bin: .*No such file"):
-        Word2Vec(tmp_path / "none.bin")

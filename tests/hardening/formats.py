@@ -19,12 +19,11 @@ from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.readers import binarized_mnist, sentences
 from tests.data import (
     idx,
-    test_binarized_mnist,
+    lines,
     test_books,
     test_captions,
     test_cnn,
     test_iam_ondb,
-    test_sentences,
 )
 from tests.experiments import test_word2vec
 
@@ -120,7 +119,7 @@ CAPTIONS = _encoded(test_captions.folder_files()) | {"val_ids.txt": b"7\n8\n9\n"
 SETS: dict[str, Files] = {
     "mnist": idx.files(train=12, test=2),
     "binarized_mnist": {
-        binarized_mnist.FILE.format(split): test_binarized_mnist.TEXT[: 2 * 1568]
+        binarized_mnist.FILE.format(split): lines.AMAT[: 2 * 1568]
         for split in binarized_mnist.CHECKSUMS
     },
     "iam_ondb": _encoded(test_iam_ondb.official()),
@@ -128,7 +127,7 @@ SETS: dict[str, Files] = {
     "cnn_top4": _pickles(2),
     "coco_captions": CAPTIONS,
     "bookcorpus": {f"{n}.txt": t.encode() for n, t in test_books.TEXTS.items()},
-    "sick": dict.fromkeys(sentences.PAIRS, test_sentences.table(*[test_sentences.ROW])),
+    "sick": dict.fromkeys(sentences.PAIRS, lines.table(lines.ROW)),
     "cr": {"custrev.pos": b"a fine film \x85\ngood .\n", "custrev.neg": b"caf\xe9\r\n"},
 }
 FORM = "a01/a01-000/a01-000u"
