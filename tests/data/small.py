@@ -1,7 +1,11 @@
-"""A small data set for the tests: numbers in train.txt and test.txt."""
+"""A small data set for the tests: numbers in train.txt and test.txt; and own sets."""
+
+import pathlib
+from typing import Any
 
 import numpy as np
 
+from lnrepro import data
 from lnrepro.data import files
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
@@ -31,3 +35,9 @@ READER = Reader(
     size="5 train, 2 test",
     files=dict.fromkeys(FILES),
 )
+
+
+def prepare_own(folder: pathlib.Path, splits: Any, **fields: Any) -> None:
+    """Prepare the set "own" of these columns, whose reader has these fields."""
+    reader = Reader(title="Own.", read=lambda raw: Content(splits), **fields)
+    data.prepare("own", folder, folder, reader=reader)

@@ -301,7 +301,7 @@ def labelled(**of_test):
     images = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
     train = {"image": images, "label": np.array([9, 0, 3]), "x": np.zeros(3)}
     test = {k: v for k, v in {**train, **of_test}.items() if v is not None}
-    return Content({"train": train, "test": test})
+    return {"train": train, "test": test}
 
 
 @pytest.mark.parametrize(
@@ -321,9 +321,7 @@ def labelled(**of_test):
     ],
 )
 def test_every_column_is_in_its_range_in_all_splits(tmp_path, of_test, message):
-    reader = Reader(title="Own.", read=lambda raw: labelled(**of_test), columns=OWN)
     with refused(f"{message}.*correct the files"):
-        data.prepare("own", tmp_path, tmp_path, reader=reader)
+        small.prepare_own(tmp_path, labelled(**of_test), columns=OWN)
     assert not list(tmp_path.iterdir())
-    good = dataclasses.replace(reader, read=lambda raw: labelled())
-    data.prepare("own", tmp_path, tmp_path, reader=good)
+    small.prepare_own(tmp_path, labelled(), columns=OWN)

@@ -33,14 +33,15 @@ def test_batches_equal_those_of_the_host_across_epochs(monkeypatch):
 
 
 def test_one_accelerator_takes_arrays_that_fit(monkeypatch):
-    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
-    monkeypatch.setattr("jax.device_count", lambda: 1)
-    assert resident.helps(COLUMNS)
-    assert not resident.helps(RAGGED)
-    monkeypatch.setattr(resident, "LARGEST_BYTES", 23 * 17 * 8)
-    assert resident.helps(COLUMNS)
-    monkeypatch.setattr("jax.device_count", lambda: 2)
-    assert not resident.helps(COLUMNS)
-    monkeypatch.setattr("jax.device_count", lambda: 1)
-    monkeypatch.setattr(resident, "LARGEST_BYTES", 23 * 17 * 8 - 1)
-    assert not resident.helps(COLUMNS)
+    size = sum(column.nbytes for column in COLUMNS.values())
+    for backend, devices, limit, columns, wanted in (
+        ("gpu", 1, size, COLUMNS, True),
+        ("gpu", 1, size - 1, COLUMNS, False),
+        ("gpu", 2, size, COLUMNS, False),
+        ("cpu", 1, size, COLUMNS, False),
+        ("gpu", 1, size, RAGGED, False),
+    ):
+        monkeypatch.setattr("jax.default_backend", lambda found=backend: found)
+        monkeypatch.setattr("jax.device_count", lambda found=devices: found)
+        monkeypatch.setattr(resident, "LARGEST_BYTES", limit)
+        assert resident.helps(columns) == wanted

@@ -12,10 +12,10 @@ from PIL import Image
 
 from lnrepro import data
 from lnrepro.data import readers, tfds_sets
-from lnrepro.data.reader import Content, Reader
 from scripts import prepare
 from tests.data import idx
 from tests.data.reading import refused, write
+from tests.data.small import prepare_own
 
 SIZES = {"train": 36, "test": 10}
 
@@ -111,10 +111,8 @@ def test_a_set_of_tfds_is_the_set_of_the_official_files(
 def write_labels(root, labels):
     """Write a set of three images with these labels in each split."""
     columns = {"image": np.zeros((3, 28, 28), np.uint8), "label": labels}
-    splits = dict.fromkeys(("train", "valid", "test"), columns)
-    reader = Reader(title="Odd.", read=lambda raw: Content(splits))
-    data.prepare("odd", root, root, reader=reader)
-    tfds_sets.write(data.open_set("odd", root), root / "out")
+    prepare_own(root, dict.fromkeys(("train", "valid", "test"), columns))
+    tfds_sets.write(data.open_set("own", root), root / "out")
 
 
 @pytest.mark.parametrize(

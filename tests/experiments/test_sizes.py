@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from experiments import classification
-from lnrepro import data
-from lnrepro.data.reader import Content, Reader
 from lnrepro.engine import experiment, train
 from lnrepro.engine.run import Run
 from lnrepro.errors import DataError
+from tests.data.small import prepare_own
 from tests.experiments.small import config_of
 from tests.refused import refused
 from tests.runs import EXPERIMENTS
@@ -142,8 +141,7 @@ def test_sizes_of_other_data_are_named(name, data_dir):
 
 def own_images(name, folder, **splits):
     """The config of an experiment with own images, whose reader states no ranges."""
-    reader = Reader(title="Own.", read=lambda raw: Content(splits))
-    data.prepare("own", folder, folder, reader=reader)
+    prepare_own(folder, splits)
     return config_of(name, "", **{"data.name": "own", "data.dir": str(folder)})
 
 

@@ -17,12 +17,11 @@ from experiments.skip_thoughts import (
     model,
     relatedness,
 )
-from lnrepro import data
-from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.sentences import columns_of_labelled
 from lnrepro.data.text import Vocabulary
 from lnrepro.engine import experiment
 from tests import oracle
+from tests.data.small import prepare_own
 from tests.experiments.small import config_of
 from tests.refused import refused
 
@@ -249,8 +248,6 @@ def test_a_transfer_set_that_does_not_fit_is_named_before_training(
     tmp_path, labels, message
 ):
     rows = [(f"text {i}", label) for i, label in enumerate(labels)]
-    content = Content({"sentences": columns_of_labelled(rows)})
-    own = Reader(title="Own.", read=lambda raw: content)
-    data.prepare("own", tmp_path, tmp_path, reader=own)
+    prepare_own(tmp_path, {"sentences": columns_of_labelled(rows)})
     more = ("the set own", "config.evals.own to never") if message else ()
     check_transfer(tmp_path, *message, *more, own="end")

@@ -1,7 +1,6 @@
 """Files of word vectors."""
 
 import gzip
-import lzma
 import unicodedata
 
 import numpy as np
@@ -60,7 +59,6 @@ TWICE = APART.replace(b"3 3", b"4 3", 1) + "na\u00efve 0 0 0\n".encode()
         *((text(GLOVE, end, False), GLOVE) for end in (b" \r\n", b"\n\n")),
         (text(VECTORS).strip(), VECTORS),
         (gzip.compress(text(VECTORS)), VECTORS),
-        (lzma.compress(binary(VECTORS)), VECTORS),
         (TWICE, VECTORS),
         (b"a 1 2 3", {"a": [1, 2, 3]}),
     ],

@@ -48,7 +48,6 @@ RUNS = [
 @pytest.mark.parametrize(
     ("name", "folder", "config", "splits", "first", "last"),
     RUNS,
-    ids=[name for name, *_ in RUNS],
 )
 def test_first_losses(real_data, tmp_path, name, folder, config, splits, first, last):
     data.prepare(name, real_data / folder, tmp_path)
