@@ -9,6 +9,7 @@ Results are ratios of medians. The compared programs run interleaved.
 """
 
 import importlib
+import pathlib
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import run_script
@@ -26,6 +27,8 @@ def main(argv: list[str]) -> int | None:
     commands = parser.add_subparsers(dest="command", required=True)
     for name in COMMANDS:
         command = commands.add_parser(name)
+        json = {"type": pathlib.Path, "metavar": "FILE", "help": "also write a record"}
+        command.add_argument("--json", **json)
         # Importing the others would only take time.
         if name in argv[:1]:
             module = importlib.import_module(f"scripts.benches.{name}")

@@ -62,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_autotune = "first measure the kernels of our cells, see functional.autotune"
     add("--autotune", action="store_true", help=help_autotune)
     add_timing_arguments(parser)
-    records.add_json_flag(parser)
 
 
 def add_timing_arguments(parser: argparse.ArgumentParser) -> None:

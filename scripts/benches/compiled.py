@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
     help_configs = "compile an optimiser step of these configs, and no cells"
     add("--configs", nargs="+", metavar="FILE[:VARIANT]", help=help_configs)
-    records.add_json_flag(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -100,7 +99,7 @@ def compile_config(device: str, name: str) -> Report:
 def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
     """Return the trainer's step with its batch split over devices, and its arguments.
 
-    The arguments are shapes, those of the first batch.
+    The arguments are the shapes of the state, and the first batch.
 
     Args:
       config: the config.
@@ -110,7 +109,7 @@ def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any
     mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
     shardings = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
     step = jax.jit(step, donate_argnums=0, in_shardings=shardings)
-    return step, (run.shapes(), jax.eval_shape(lambda x: x, batch))
+    return step, (run.shapes(), batch)
 
 
 def _compile(

@@ -23,12 +23,8 @@ from scripts.benches import cells, records
 
 # {variant of the config: the number of steps of a run}.
 STEPS = {"paper": 3_300, "paper_bz4": 15_600}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of `engine`."""
-    cells.add_timing_arguments(parser)
-    records.add_json_flag(parser)
+# The flags of `engine`.
+add_arguments = cells.add_timing_arguments
 
 
 def main(args: argparse.Namespace) -> None:

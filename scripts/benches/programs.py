@@ -80,12 +80,8 @@ PROGRAMS = {
     "ppo": Program("gru", ResettingRNN, ppo.Settings(), _ppo),
     "seq2seq": Program("lstm", nn.RNN, seq2seq.Settings(), _seq2seq),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of `programs`."""
-    cells.add_timing_arguments(parser)
-    records.add_json_flag(parser)
+# The flags of `programs`.
+add_arguments = cells.add_timing_arguments
 
 
 def main(args: argparse.Namespace) -> None:

@@ -6,7 +6,6 @@
  "ratios": {"time, ours LN / Flax LN": 0.58, ...}, "details": ...}
 """
 
-import argparse
 import json
 import pathlib
 import time
@@ -15,23 +14,18 @@ from typing import Any
 
 import jax
 
-from lnrepro.engine import machine, provenance
+from lnrepro.engine import json_files, machine, provenance
 from lnrepro.errors import UserError
+from scripts.paper import ROOT
 
-KEPT = pathlib.Path(__file__).resolve().parents[2] / "docs/benchmarks"
-
-
-def add_json_flag(parser: argparse.ArgumentParser) -> None:
-    """Add --json to a benchmark."""
-    file = {"type": pathlib.Path, "metavar": "FILE"}
-    parser.add_argument("--json", **file, help="also write a record")
+KEPT = ROOT / "docs/benchmarks"
 
 
 def write(
     path: pathlib.Path | None,
     benchmark: str,
     ratios: Mapping[str, float],
-    details: Any = None,
+    details: Any,
     device: str | None = None,
 ) -> None:
     """Print the ratios, and write a record.
@@ -56,11 +50,10 @@ def write(
         "commit": commit(),
         "device": device or this_device(),
         "versions": provenance.versions(),
-        "ratios": dict(ratios),
+        "ratios": ratios,
         "details": details,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    json_files.write(path, record)
 
 
 def newest(name: str) -> pathlib.Path:
