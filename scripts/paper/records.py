@@ -163,16 +163,16 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
     Raises:
       UserError: there is none that can be read at or below one of the paths.
     """
-    found = {}
+    found = []
     for path in paths:
-        there = {(run.folder, run.fingerprint): run for run in _at_and_below(path)}
+        there = list(_at_and_below(path))
         if not there:
             raise UserError(
                 f"{path}: there is no run directory (with a config.json) at or below "
                 f"it, and no file of runs (*{SUFFIX})"
             )
-        found |= there
-    return _without_repeats(_with_distinct_data(found.values()))
+        found += there
+    return _without_repeats(_with_distinct_data(found))
 
 
 def _at_and_below(path) -> Iterator[RecordedRun]:
@@ -249,7 +249,8 @@ def _without_repeats(found) -> list[RecordedRun]:
     for run in found:
         key = run.data, run.norm, run.seed, run.settings()
         less, more = sorted((kept.get(key, run), run), key=_progress)
-        if less is not more:
+        # A run may be below two of the paths.
+        if less.folder != more.folder:
             reason = f"the config and the seed of {more.folder}"
             print(f"left out: {less.folder}: {reason}", file=sys.stderr)
         kept[key] = more

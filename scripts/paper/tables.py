@@ -138,10 +138,8 @@ def answered(
       its interval ("share"). Number, p and share are empty before the last pair.
     """
     pilot = [run for run in runs if run.seed in PILOT]
-    of_pilot = {}
-    for row in verdicts.of_runs(pilot, [question.claim for question in PLAN]):
-        if verdict := row.verdicts.get(protocols.TUNED):
-            of_pilot[row.claim] = verdict
+    found_in_pilot = verdicts.of_runs(pilot, [question.claim for question in PLAN])
+    of_pilot = {row.claim: row.verdicts.get(protocols.TUNED) for row in found_in_pilot}
     rows = []
     for tuned, same in zip(*(found[name] for name in PROTOCOLS), strict=True):
         question, verdict = tuned.question, tuned.verdict
