@@ -32,8 +32,7 @@ from collections.abc import Collection, Sequence
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, run_script
-
-FIGURE_NUMBERS = range(1, 8)
+from scripts.paper.axes import FIGURES
 
 
 def main(argv: list[str]) -> None:
@@ -47,7 +46,7 @@ def main(argv: list[str]) -> None:
     add("runs", nargs="+", type=pathlib.Path, help="run directories, *.runs.jsonl, ...")
     add("--out", required=True, type=pathlib.Path, metavar="DIR")
     many = {"action": "append", "default": []}
-    add("--figure", type=int, choices=FIGURE_NUMBERS, **many, help="only this figure")
+    add("--figure", type=int, choices=FIGURES, **many, help="only this figure")
     add("--metric", **many, metavar="NAME", help="only this metric: valid/error")
     help_best = "which way --metric is better; by its name if this is not given"
     add("--best", choices=("min", "max"), help=help_best)
@@ -77,7 +76,6 @@ def draw_all(
 ) -> None:
     """Draw the claims, and all figures and tables, or those of some experiments."""
     from scripts.paper import forest, tables, verdicts
-    from scripts.paper.axes import FIGURES
     from scripts.paper.claims import CLAIMS, SEEDS
     from scripts.paper.protocols import TUNED
 
@@ -103,7 +101,6 @@ def draw_all(
 def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     """Draw a figure of the paper and its table, or name the command for its runs."""
     from scripts.paper import curves
-    from scripts.paper.axes import FIGURES
     from scripts.paper.tables import TABLES, beside_the_paper
 
     figure = FIGURES[number]

@@ -29,34 +29,38 @@ from typing import NamedTuple
 from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import DataError, UserError, run_script
+from scripts.sweep import drive, ended_runs, positive, report, seeds
 
-# {experiment: what of the paper its runs are for}, the cheapest first.
+# What of the paper the runs of each experiment are for, and {variant: minutes of a run
+# with layer norm}; the cheapest first. `small` takes one core of an AMD EPYC
+# (experiments/README.md), the others two cores (docs/reproduce.md).
 PARTS = {
-    "convnet": "Section 6.7",
-    "mnist": "Figure 6",
-    "attentive_reader": "Figure 2",
-    "draw": "Figure 4",
-    "order_embeddings": "Figure 1, Table 2",
-    "handwriting": "Figure 5",
-    "skip_thoughts": "Figure 3, Table 3",
-}
-# {experiment: {variant: minutes of a run with layer norm}}. `small` takes one core of
-# an AMD EPYC (experiments/README.md), the others two cores (docs/reproduce.md).
-MINUTES = {
-    "convnet": {"smoke": 0.1, "": 0.15, "small": 1.5, "paper": 3},
-    "mnist": {
-        "smoke": 0.1,
-        "": 0.1,
-        "small": 1.5,
-        "small_bz4": 5,
-        "paper": 5,
-        "paper_bz4": 35,
-    },
-    "attentive_reader": {"smoke": 0.1, "": 1.5, "small": 2.5, "paper": 5_500},
-    "draw": {"smoke": 0.1, "": 1.5, "small": 4, "paper": 480},
-    "order_embeddings": {"smoke": 0.1, "": 0.5, "small": 7, "paper": 660},
-    "handwriting": {"smoke": 0.1, "": 1.7, "small": 17, "paper": 3_300},
-    "skip_thoughts": {"smoke": 0.1, "": 1.1, "small": 42, "paper": 140_000},
+    "convnet": ("Section 6.7", {"smoke": 0.1, "": 0.15, "small": 1.5, "paper": 3}),
+    "mnist": (
+        "Figure 6",
+        {
+            "smoke": 0.1,
+            "": 0.1,
+            "small": 1.5,
+            "small_bz4": 5,
+            "paper": 5,
+            "paper_bz4": 35,
+        },
+    ),
+    "attentive_reader": (
+        "Figure 2",
+        {"smoke": 0.1, "": 1.5, "small": 2.5, "paper": 5_500},
+    ),
+    "draw": ("Figure 4", {"smoke": 0.1, "": 1.5, "small": 4, "paper": 480}),
+    "order_embeddings": (
+        "Figure 1, Table 2",
+        {"smoke": 0.1, "": 0.5, "small": 7, "paper": 660},
+    ),
+    "handwriting": ("Figure 5", {"smoke": 0.1, "": 1.7, "small": 17, "paper": 3_300}),
+    "skip_thoughts": (
+        "Figure 3, Table 3",
+        {"smoke": 0.1, "": 1.1, "small": 42, "paper": 140_000},
+    ),
 }
 TUNED, SAME = PROTOCOLS
 # {scale: (variant, protocol, name of its sweep) of each sweep}. Only MNIST has the
@@ -114,9 +118,9 @@ def plan(
 
     found, skipped, planned = [], {}, set()
     few = ["seed=0,1"] if scale == "smoke" and not seeds else []
-    for name, part in PARTS.items():
+    for name, (part, minutes) in PARTS.items():
         for variant, protocol, sweep in SCALES[scale]:
-            if name not in (only or PARTS) or variant not in MINUTES[name]:
+            if name not in (only or PARTS) or variant not in minutes:
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
             folder = root / f"{name}-{variant or 'default'}"
@@ -129,8 +133,7 @@ def plan(
             runs = [run for run in of_sweep if run.workdir not in planned]
             planned.update(run.workdir for run in runs)
             if runs:
-                minutes = MINUTES[name][variant]
-                found.append(Item(part, config, protocol, runs, minutes))
+                found.append(Item(part, config, protocol, runs, minutes[variant]))
     return found, list(skipped.values())
 
 
@@ -146,7 +149,6 @@ def main(argv: list[str]) -> int:
     args = _arguments(argv)
     from scripts import figures
     from scripts.paper.records import find
-    from scripts.sweep import drive, ended_runs, report
     from scripts.sweeps.local import Local
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
@@ -174,8 +176,6 @@ def main(argv: list[str]) -> int:
 
 
 def _arguments(argv):
-    from scripts.sweep import positive, seeds
-
     parser = Parser(prog="reproduce.py", description=__doc__)
     add = parser.add_argument
     add("--scale", required=True, choices=SCALES)

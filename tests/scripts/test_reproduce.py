@@ -9,7 +9,7 @@ from ml_collections import FrozenConfigDict
 from lnrepro import data
 from lnrepro.engine import config_file
 from lnrepro.errors import DataError
-from scripts import figures, reproduce, sweep
+from scripts import figures, reproduce
 from scripts.sweeps import planned_runs
 from tests.hardening.processes import ended, wait_for
 from tests.refused import refused
@@ -103,7 +103,7 @@ def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
 
 def test_kept_records_join_the_report(tmp_path, monkeypatch):
     shown = []
-    monkeypatch.setattr(sweep, "drive", lambda *args: ({}, 0))
+    monkeypatch.setattr(reproduce, "drive", lambda *args: ({}, 0))
     monkeypatch.setattr(figures, "draw_all", lambda runs, *args: shown.extend(runs))
     flags = ["--scale", "smoke", "--only", "mnist", "--root", str(tmp_path)]
     kept = ROOT / "experiments/results/decay"
