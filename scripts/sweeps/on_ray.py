@@ -4,6 +4,7 @@ A task whose node dies is retried on another node, where the run resumes from it
 checkpoint. All nodes must therefore see the run's directory and the checkout.
 """
 
+import dataclasses
 import logging
 import os
 import pathlib
@@ -61,33 +62,41 @@ class OnRay:
         self._ray.shutdown()
 
 
+@dataclasses.dataclass
 class RayTask:
-    """A run on Ray, with the methods of `subprocess.Popen` that a sweep calls."""
+    """A run on Ray, with the methods of `subprocess.Popen` that a sweep calls.
 
-    def __init__(self, ray: Any, task: Any, workdir: pathlib.Path):
-        """Keep the module, the task and the run directory."""
-        self._ray, self._task, self._workdir = ray, task, workdir
-        self._is_stopped = False
+    Attributes:
+      ray: the module.
+      task: the task.
+      workdir: the run directory.
+      is_stopped: whether it was asked to stop.
+    """
+
+    ray: Any
+    task: Any
+    workdir: pathlib.Path
+    is_stopped: bool = False
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the run goes on."""
-        done, _ = self._ray.wait([self._task], timeout=0)
+        done, _ = self.ray.wait([self.task], timeout=0)
         if not done:
             return None
         try:
-            return self._ray.get(self._task)
-        except self._ray.exceptions.RayError as e:
-            if self._is_stopped:
+            return self.ray.get(self.task)
+        except self.ray.exceptions.RayError as e:
+            if self.is_stopped:
                 return -signal.SIGTERM
-            self._workdir.mkdir(parents=True, exist_ok=True)
-            with open(self._workdir / child.LOG, "a", encoding="utf-8") as log:
+            self.workdir.mkdir(parents=True, exist_ok=True)
+            with open(self.workdir / child.LOG, "a", encoding="utf-8") as log:
                 print(f"Ray gave up: {' '.join(str(e).split())[:300]}", file=log)
             return 1
 
     def terminate(self) -> None:
         """Ask the run to save and stop."""
-        self._ray.cancel(self._task)
-        self._is_stopped = True
+        self.ray.cancel(self.task)
+        self.is_stopped = True
 
 
 def _train(task: child.Task) -> int:

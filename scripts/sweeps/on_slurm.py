@@ -4,6 +4,7 @@ A run that is preempted or reaches its time limit is queued again and resumes wh
 saved.
 """
 
+import dataclasses
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -17,13 +18,17 @@ from scripts.sweeps.planned_runs import PlannedRun
 MAX_TIMEOUTS = 1000
 
 
+@dataclasses.dataclass
 class Job:
-    """A job of the array, which SLURM calls."""
+    """A job of the array, which SLURM calls.
 
-    def __init__(self, task: child.Task):
-        """Keep what starts the run."""
-        self.task = task
-        self._process: subprocess.Popen | None = None
+    Attributes:
+      task: what starts the run.
+      process: the run, once it is started.
+    """
+
+    task: child.Task
+    process: subprocess.Popen | None = None
 
     def __call__(self) -> None:
         """Train to the end.
@@ -31,8 +36,8 @@ class Job:
         Raises:
           RuntimeError: the run failed, and so does the job.
         """
-        self._process = self.task.start(signal.SIGINT)
-        code = child.wait(self._process)
+        self.process = self.task.start(signal.SIGINT)
+        code = child.wait(self.process)
         if code:
             raise RuntimeError(f"exit code {code}; see {self.task.workdir / child.LOG}")
 
@@ -43,9 +48,9 @@ class Job:
         """
         import submitit
 
-        if self._process is not None:
-            self._process.terminate()
-            child.wait(self._process)
+        if self.process is not None:
+            self.process.terminate()
+            child.wait(self.process)
         return submitit.helpers.DelayedSubmission(Job(self.task))
 
 
