@@ -175,9 +175,8 @@ def p_value(quantity: Callable[[Pairs], float], pairs: Pairs) -> float:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values with Holm's correction for their number (Holm 1979)."""
-    order = np.argsort(p_values)
-    factors = np.arange(len(order), 0, -1)
-    products = np.array(p_values)[order] * factors
-    result = np.empty(len(order))
-    result[order] = np.minimum(1, np.maximum.accumulate(products))
-    return result.tolist()
+    corrected, largest = list(p_values), 0.0
+    for place, index in enumerate(np.argsort(p_values)):
+        largest = max(largest, (len(p_values) - place) * p_values[index])
+        corrected[index] = min(1.0, largest)
+    return corrected
