@@ -50,7 +50,7 @@ def main(argv: list[str]) -> None:
         target = args.out / f"{stem}.txt"
         if target.exists():
             raise UserError(f"{target} is there already; remove it, or choose --out")
-        lines = [" ".join(tokens) for tokens in sentences(read(source))]
+        lines = list(sentences(read(source)))
         if not lines:
             raise UserError(f"{source}: contains no sentence")
         json_files.replace(target, "\n".join(lines) + "\n")
@@ -76,8 +76,8 @@ def read(file: pathlib.Path) -> str:
     return text
 
 
-def sentences(text: str) -> Iterator[list[str]]:
-    """Yield the words of each sentence of a book."""
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a book, their words separated by spaces."""
     import sentencex
 
     # The same function splits the sentences that are encoded.
@@ -93,7 +93,7 @@ def sentences(text: str) -> Iterator[list[str]]:
         flowing = flowing.replace("\u2026", "...")
         for sentence in sentencex.segment("en", flowing):
             if tokens := tokens_of(sentence, lowercase=True):
-                yield tokens
+                yield " ".join(tokens)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ They are the time of LSTMs by shape, divided by that of the LSTM that is written
 Flax's nn.LayerNorm.
 """
 
+import numpy as np
+
 from scripts.benches import records
 from scripts.benches.tables import CELLS
 from scripts.paper import ROOT, plot
@@ -29,7 +31,7 @@ def draw() -> None:
         rows = [record["details"][shape] for shape in SHAPES]
         for i, (key, (label, colour, hatch)) in enumerate(BARS.items()):
             shift = (i - (len(BARS) - 1) / 2) * WIDTH_OF_BAR
-            places = [k + shift for k in range(len(SHAPES))]
+            places = np.arange(len(SHAPES)) + shift
             ratios = [
                 row[key]["ms"] / row[UNIT]["ms"] if key in row else 0 for row in rows
             ]
