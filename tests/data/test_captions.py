@@ -39,10 +39,10 @@ def as_text(lines):
     return "\n".join(map(str, lines)) + "\n"
 
 
-def folder_files():
+def folder_files(sizes=ROWS):
     """The files of a small folder of the right layout."""
     found = {}
-    for seed, (stem, rows) in enumerate(ROWS.items()):
+    for seed, (stem, rows) in enumerate(sizes.items()):
         found[f"{stem}.txt"] = as_text(lines_of(stem, rows))
         found[f"images/10crop/{stem}.npy"] = npy(unit_rows(rows, seed))
     return found

@@ -20,17 +20,9 @@ from lnrepro.functional.fast import platform
 from scripts import bench
 from scripts.benches import compiled
 from scripts.benches.accelerators import environment, program
+from tests.runs import EXPERIMENTS
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
-CONFIGS = (
-    "mnist",
-    "convnet",
-    "draw",
-    "handwriting",
-    "order_embeddings",
-    "attentive_reader",
-    "skip_thoughts",
-)
 
 
 def text_of(name):
@@ -133,7 +125,7 @@ def test_versions_are_those_that_jax_asks_for():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_data_parallelism_gathers_nothing_that_need_not_be(name, monkeypatch):
     # The partitioner of XLA is the same on all platforms, so the CPU's compiler tells.
     monkeypatch.setattr(jax, "device_count", lambda: 4)

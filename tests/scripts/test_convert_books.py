@@ -79,15 +79,15 @@ the caf\u00e9 was closed .
 """
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_marks_are_the_same_in_every_encoding(tmp_path, encoding):
-    assert convert(tmp_path, MARKS.encode(encoding)) == MARKED
+def test_marks_of_any_encoding_and_packing(tmp_path):
     (tmp_path / "._x.txt").write_bytes(b"\0\5")
-    (tmp_path / "packed.txt").write_bytes(gzip.compress(MARKS.encode(encoding)))
+    (tmp_path / "packed.txt").write_bytes(gzip.compress(MARKS.encode("utf-16")))
     files = [str(tmp_path / name) for name in ("._x.txt", "packed.txt")]
-    convert_books.main([*files, f"--out={tmp_path / 'out2'}"])
-    assert (tmp_path / "out2/packed.txt").read_text("utf-8") == MARKED
-    assert [path.name for path in (tmp_path / "out2").iterdir()] == ["packed.txt"]
+    convert_books.main([*files, f"--out={tmp_path / 'out'}"])
+    assert (tmp_path / "out/packed.txt").read_text("utf-8") == MARKED
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["packed.txt"]
+    with refused("packed.txt is there already; remove it"):
+        convert(tmp_path, MARKS.encode(), "packed.txt")
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,3 @@ def test_what_is_no_book_is_one_line_and_leaves_nothing(tmp_path, content, messa
     with refused(message):
         convert(tmp_path, content.encode())
     assert not list((tmp_path / "out").iterdir())
-
-
-def test_outputs_are_not_overwritten(tmp_path):
-    convert(tmp_path, BOOK.encode())
-    with refused("walk.txt is there already; remove it"):
-        convert(tmp_path, BOOK.encode())

@@ -18,9 +18,8 @@ def test_lines_are_those_of_the_file_in_any_encoding(monkeypatch):
     given(monkeypatch, "a b\r\n\nfür\u0085 alle\nlast".encode())
     lines = ["a b", "", "für\u0085 alle", "last"]
     assert encode_sentences.read_lines() == lines
-    for encoding in ("utf-8-sig", "utf-16", "cp1252"):
-        given(monkeypatch, "don\u2019t\nlast\n".encode(encoding))
-        assert encode_sentences.read_lines() == ["don\u2019t", "last"]
+    given(monkeypatch, "don\u2019t\nlast\n".encode("utf-16"))
+    assert encode_sentences.read_lines() == ["don\u2019t", "last"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x81\x8d", b"a\0b\n"])

@@ -10,31 +10,12 @@ import pytest
 
 from tests.data import idx
 from tests.data.reading import write
+from tests.data.test_captions import folder_files
 from tests.data.test_iam_ondb import form
 from tests.runs import ROOT, environment
 from tests.scripts.test_convert_books import BOOK
 
 PAGE = (ROOT / "docs/data.md").read_text(encoding="utf-8")
-WORDS = ["a", "red", "blue", "dog", "runs", "on", "the", "beach"]
-
-
-def captions(folder):
-    """Images with 512 features and two captions."""
-    rng = np.random.RandomState(0)
-    (folder / "images/10crop").mkdir(parents=True)
-    for stem, images in {"train": 150, "val": 20, "test": 30}.items():
-        np.savetxt(folder / f"{stem}.txt", rng.choice(WORDS, (2 * images, 5)), "%s")
-        features = rng.rand(images, 512).astype(np.float32)
-        np.save(folder / f"images/10crop/{stem}.npy", features)
-
-
-def books(folder):
-    """Three raw files of Project Gutenberg."""
-    folder.mkdir()
-    start, end = BOOK.index("Mr. Ames"), BOOK.index("The End")
-    for i in range(3):
-        text = BOOK[:start] + BOOK[start:end] * 30 + BOOK[end:]
-        (folder / f"book{i}.txt").write_text(text)
 
 
 def block(language, *words):
@@ -94,7 +75,8 @@ def test_the_reader_of_the_page_is_needed_for_preparing_only(tmp_path):
 
 @pytest.mark.slow
 def test_own_captions_are_queried_with_a_sentence(tmp_path, monkeypatch):
-    captions(tmp_path / "my_files")
+    files = folder_files({"train": 150, "val": 20, "test": 30})
+    write(tmp_path / "my_files", files)
     run_block(tmp_path, block("sh", "my_captions"))
     monkeypatch.chdir(tmp_path)
     found = {}
@@ -105,7 +87,10 @@ def test_own_captions_are_queried_with_a_sentence(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_raw_novels_become_sentence_vectors(tmp_path):
-    books(tmp_path / "raw")
+    # Many sentences, in three books.
+    start, end = BOOK.index("Mr. Ames"), BOOK.index("The End")
+    text = BOOK[:start] + BOOK[start:end] * 30 + BOOK[end:]
+    write(tmp_path / "raw", {f"book{i}.txt": text for i in range(3)})
     (tmp_path / "sentences.txt").write_text("It's late, he said.\n\nNobody came.\n")
     run_block(tmp_path, block("sh", "my_books"))
     vectors = np.load(tmp_path / "vectors.npy")

@@ -1,6 +1,5 @@
 """scripts/paper/verdicts.py: what is compared, and the answers to the plan."""
 
-import numpy as np
 import pytest
 
 from lnrepro.engine import config_file
@@ -10,14 +9,11 @@ from scripts.paper.records import find
 from tests.refused import refused
 from tests.runs import ROOT
 from tests.scripts.recorded import recorded
+from tests.scripts.test_compare import FAST, SLOW, STEPS
 
-STEPS = np.arange(1, 11) * 100
 CLAIM = Claim(
     *("Figure 4", "toy", "valid/loss", "loss", "layer", "none", ("fast", "low"))
 )
-# Both fall below 1.1. The first takes half of the steps.
-FAST = np.maximum(0.5, 11.0 - STEPS / 50)
-SLOW = 11.0 - STEPS / 100
 # The rates that the config of the toy states for runs of 1000 steps.
 OWN = {"layer": 0.01, "none": 0.001}
 
