@@ -67,55 +67,46 @@ _sum.defvjp(_forward, _backward)
 
 def _all_chunks(h, w, bias, targets, valid, rows):
     """Return (the sum, its gradients by h, w and bias)."""
-    groups, count, _ = h.shape
+    count = h.shape[1]
     rows = min(rows, count)
-    valid_counts = valid.sum(1)
-    chunks = (valid_counts.max() + rows - 1) // rows
-    # Valid positions first. The order is padded to whole chunks with positions beyond
-    # the end: a gather clips them, and a scatter drops them.
-    order = jnp.argsort(~valid, axis=1, stable=True)
-    missing = -count % rows
-    beyond = jnp.broadcast_to(count + jnp.arange(missing), (groups, missing))
-    order = jnp.concatenate([order, beyond], axis=1)
+    chunks = (valid.sum(1).max() + rows - 1) // rows
 
     # Mapped over the groups, and not indexed by their numbers: the partitioner then
     # sees that no group needs another one's positions.
     @jax.vmap
-    def take_in_group(values, position):
-        return values.at[position].get(mode="clip")
+    def of_group(h, targets, valid):
+        # Valid positions first. The order is padded to whole chunks with positions
+        # beyond the end: a gather clips them, and a scatter drops them.
+        beyond = count + jnp.arange(-count % rows)
+        order = jnp.concatenate([jnp.argsort(~valid, stable=True), beyond])
 
-    @jax.vmap
-    def put_in_group(values, position, new):
-        return values.at[position].set(new, mode="drop", unique_indices=True)
+        def chunk(i, state):
+            total, dh, dw, dbias = state
+            position = jax.lax.dynamic_slice_in_dim(order, i * rows, rows)
+            is_valid = (i * rows + jnp.arange(rows) < valid.sum())[:, None]
+            # Padding may hold anything, even NaN, which would reach the gradients.
+            h_chunk = jnp.where(is_valid, h.at[position].get(mode="clip"), 0)
+            target = targets.at[position].get(mode="clip")[:, None]
+            logits = h_chunk @ w + bias
+            largest = logits.max(-1, keepdims=True)
+            exp = jnp.exp(logits - largest)
+            exp_sum = exp.sum(-1, keepdims=True)
+            target_logit = jnp.take_along_axis(logits, target, -1)
+            p = jnp.exp(target_logit - largest) / exp_sum
+            total = total + jnp.where(is_valid, -jnp.log(p + FLOOR), 0).sum()
+            # The derivative of -log(p + FLOOR) by the logits is
+            # p / (p + FLOOR) (softmax - one_hot(target)).
+            factor = jnp.where(is_valid, p / (p + FLOOR), 0)
+            is_target = jnp.arange(w.shape[1]) == target
+            dlogits = exp * (factor / exp_sum) - jnp.where(is_target, factor, 0)
+            dh_chunk = jnp.einsum("rv,hv->rh", dlogits, w)
+            dh = dh.at[position].set(dh_chunk, mode="drop", unique_indices=True)
+            dw = dw + jnp.einsum("rh,rv->hv", h_chunk, dlogits)
+            return total, dh, dw, dbias + dlogits.sum(0)
 
-    def chunk(i, state):
-        total, dh, dw, dbias = state
-        position = jax.lax.dynamic_slice_in_dim(order, i * rows, rows, 1)
-        is_valid = (i * rows + jnp.arange(rows))[None] < valid_counts[:, None]
-        h_chunk = take_in_group(h, position)
-        # Padding may hold anything, even NaN, which would reach the gradients.
-        h_chunk = jnp.where(is_valid[..., None], h_chunk, 0)
-        target = take_in_group(targets, position)[..., None]
-        logits = h_chunk @ w + bias
-        largest = logits.max(-1, keepdims=True)
-        exp = jnp.exp(logits - largest)
-        exp_sum = exp.sum(-1, keepdims=True)
-        target_logit = jnp.take_along_axis(logits, target, -1)
-        p = jnp.exp(target_logit - largest) / exp_sum
-        total = total + jnp.where(is_valid, -jnp.log(p[..., 0] + FLOOR), 0).sum(1)
-        # The derivative of -log(p + FLOOR) by the logits is
-        # p / (p + FLOOR) (softmax - one_hot(target)).
-        factor = jnp.where(is_valid[..., None], p / (p + FLOOR), 0)
-        is_target = jnp.arange(w.shape[1]) == target
-        dlogits = exp * (factor / exp_sum) - jnp.where(is_target, factor, 0)
-        dh_chunk = jnp.einsum("grv,hv->grh", dlogits, w)
-        dh = put_in_group(dh, position, dh_chunk)
-        dw = dw + jnp.einsum("grh,grv->ghv", h_chunk, dlogits)
-        dbias = dbias + dlogits.sum(1)
-        return total, dh, dw, dbias
+        start = (jnp.zeros((), h.dtype), *map(jnp.zeros_like, (h, w, bias)))
+        return jax.lax.fori_loop(0, chunks, chunk, start)
 
     # Each group has sums of its own, which cross the devices once, after the loop.
-    of_groups = (jnp.zeros((groups, *a.shape), a.dtype) for a in (w, bias))
-    start = (jnp.zeros(groups, h.dtype), jnp.zeros_like(h), *of_groups)
-    total, dh, dw, dbias = jax.lax.fori_loop(0, chunks, chunk, start)
+    total, dh, dw, dbias = of_group(h, targets, valid)
     return total.sum(), (dh, dw.sum(0), dbias.sum(0))
