@@ -51,20 +51,21 @@ def retrievals(
         "numbers: errors)"
     )
     widths = [1, 4, 2.2] + [1] * BEST_IMAGES
-    grid = figure.add_gridspec(len(shown), len(widths), width_ratios=widths)
+    grid = figure.subplots(len(shown), len(widths), squeeze=False, width_ratios=widths)
 
     def text_of(caption, width):
         text = " ".join(words.decode(split.captions.ids(caption)))
         return fill(text, width, max_lines=3, placeholder=" ...")
 
     for row, image in enumerate(shown):
-        _draw_image(figure.add_subplot(grid[row, 0]), split, image, "black")
-        axes = figure.add_subplot(grid[row, 1])
-        axes.axis("off")
+        own, by_image, query, *by_caption = grid[row]
+        _draw_image(own, split, image, "black")
+        by_image.axis("off")
+        query.axis("off")
         # A stable sort shows ties in the order of the data.
         best = np.argsort(errors[:, image], kind="stable")[:BEST_CAPTIONS]
         for i, caption in enumerate(best):
-            axes.text(
+            by_image.text(
                 0,
                 1 - (i + 0.5) / BEST_CAPTIONS,
                 f"{errors[caption, image]:.3f}  {text_of(caption, 78)}",
@@ -74,12 +75,9 @@ def retrievals(
             )
         # Another of the captions in each row.
         caption = starts[image] + row % (starts[image + 1] - starts[image])
-        axes = figure.add_subplot(grid[row, 2])
-        axes.axis("off")
-        axes.text(1, 0.5, text_of(caption, 34), ha="right", va="center", fontsize=9)
+        query.text(1, 0.5, text_of(caption, 34), ha="right", va="center", fontsize=9)
         best = np.argsort(errors[caption], kind="stable")[:BEST_IMAGES]
-        for i, found in enumerate(best):
-            axes = figure.add_subplot(grid[row, 3 + i])
+        for axes, found in zip(by_caption, best, strict=False):
             _draw_image(axes, split, found, _colour(found == image))
             axes.set_xlabel(f"{errors[caption, found]:.3f}", fontsize=8, labelpad=1)
     return pixels_of(figure)
