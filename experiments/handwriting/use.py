@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from lnrepro.data.readers.handwriting import encode
 from lnrepro.data.text import plain_text
 from lnrepro.engine import inputs
 from lnrepro.engine.loaded_run import LoadedRun, logger
@@ -114,7 +115,7 @@ class Model(LoadedRun):
         written = sample(
             self._network,
             self.params,
-            [self._encode(text) for text in texts],
+            [encode(text, self._numbers) for text in texts],
             jax.random.key(seed),
             bias=bias,
             steps=steps or STEPS_PER_CHARACTER * longest + EXTRA_STEPS,
@@ -128,7 +129,7 @@ class Model(LoadedRun):
             strokes = strokes_of(steps)
             lines.append(Line(text, other, strokes, one))
             if other:
-                count, listed = len(self._numbers) + 1, " ".join(other)
+                count, listed = len(self._numbers), " ".join(other)
                 logger.warning(
                     "not among the %d symbols, written as 'other': %s", count, listed
                 )
@@ -149,8 +150,4 @@ class Model(LoadedRun):
 
     @functools.cached_property
     def _numbers(self):
-        """Number of each symbol. 0 stands for all other characters."""
-        return {symbol: i for i, symbol in enumerate(self.facts["symbols"]) if i}
-
-    def _encode(self, text):
-        return np.array([self._numbers.get(c, 0) for c in text], np.int32)
+        return {symbol: i for i, symbol in enumerate(self.facts["symbols"])}

@@ -1,6 +1,5 @@
 """Columns of a split: written as files, and checked."""
 
-import math
 import pathlib
 
 import numpy as np
@@ -93,13 +92,12 @@ def check_column(column: Stored, spec: ColumnSpec, name: str, split: str) -> Non
     ragged.forget_pages(numbers)
     if _are_inside(extremes, spec).all():
         return
-    first = int(np.argmin(_are_inside(numbers, spec)))
-    row = first // max(1, math.prod(numbers.shape[1:]))
+    first = np.unravel_index(_are_inside(numbers, spec).argmin(), numbers.shape)
+    row = first[0]
     if is_ragged:
         row = int(np.searchsorted(column.offsets, row, side="right")) - 1
     raise DataError(
-        f"{name} of example {row} of {split} is {numbers.reshape(-1)[first]}; "
-        f"{spec} is needed"
+        f"{name} of example {row} of {split} is {numbers[first]}; {spec} is needed"
     )
 
 

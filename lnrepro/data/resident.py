@@ -23,29 +23,27 @@ class Resident(Stream):
     """The endless batches of a plan, equal to those of `data.batches.train_batches`.
 
     Attributes:
-      columns: arrays [N, ...] on the host.
+      columns: arrays [N, ...] on the device.
       plan: which rows each batch holds.
       step: number of the next batch.
     """
 
     def __init__(self, columns: Mapping[str, Any], plan: BatchPlan, start_step: int):
-        """Describe the batches. The data set is copied to the device by the first one.
+        """Copy the data set to the device.
 
         Args:
-          columns: arrays [N, ...].
+          columns: arrays [N, ...] on the host.
           plan: which rows each batch holds.
           start_step: number of the first batch.
         """
-        self.columns, self.plan, self.step = columns, plan, start_step
-        self._on_device = None
+        self.columns = jax.device_put(dict(columns))
+        self.plan, self.step = plan, start_step
 
     def take(self, n: int) -> dict[str, Any]:
         """Return the next K = n batches: arrays [K, B, ...]."""
-        if self._on_device is None:
-            self._on_device = jax.device_put(dict(self.columns))
         rows = [self.plan.rows(step) for step in range(self.step, self.step + n)]
         self.step += n
-        return _gather(self._on_device, np.array(rows))
+        return _gather(self.columns, np.array(rows))
 
     def close(self) -> None:
         """Do nothing: there is no thread to stop."""

@@ -15,7 +15,7 @@ from scipy.ndimage import minimum_filter1d
 from lnrepro.data.ragged import OFFSETS, Writer, forget_pages
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content
-from lnrepro.data.text import SPECIALS, numbering, plain_text
+from lnrepro.data.text import SPECIALS, Vocabulary, numbering, plain_text
 from lnrepro.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
@@ -136,8 +136,7 @@ class _Lines:
         words = [word.decode("utf-8") for word in self._ids]
         order = np.argsort(-self._counts, kind="stable").tolist()
         vocabulary = [words[i] for i in order if words[i] not in SPECIALS]
-        ids = {word: i for i, word in enumerate((*SPECIALS, *vocabulary))}
-        final = np.array([ids[word] for word in words], np.uint32)
+        final = Vocabulary(vocabulary).encode(words).astype(np.uint32)
         tokens = np.load(self._file, mmap_mode="r+")
         for start in range(0, len(tokens), CHUNK):
             piece = tokens[start : start + CHUNK]

@@ -71,20 +71,20 @@ def read(raw: RawFolder) -> Content:
                 f"{where}: an array of {features.dtype!s:.40} {features.shape[:5]} "
                 "instead of float32 (images, features); get the official file"
             )
-        if split not in found:
-            found[split] = read_text(raw, stem, len(features))
-        if len(found[split].ids) != len(features):
+        of_split = found.get(split) or read_text(raw, stem, len(features))
+        if len(of_split.ids) != len(features):
             raise DataError(
-                f"{where}: {len(features)} rows, but {found[split].where} has captions "
-                f"of {len(found[split].ids)} images; one row for each image is needed"
+                f"{where}: {len(features)} rows, but {of_split.where} has captions of "
+                f"{len(of_split.ids)} images; one row for each image is needed"
             )
-        for i, captions in enumerate(found[split].by_image, 1):
+        for i, captions in enumerate(of_split.by_image, 1):
             if not captions or not all(captions):
                 raise DataError(
-                    f"{found[split].where}: image {i} has a caption without words, or "
+                    f"{of_split.where}: image {i} has a caption without words, or "
                     "no caption; write it, or leave the image out"
                 )
-        images[split], not_unit[split] = features, count_not_unit(features)
+        images[split], found[split] = features, of_split
+        not_unit[split] = count_not_unit(features)
     splits, facts, counts = content_of(images, found)
     return Content(splits, {**facts, "not_unit": not_unit}, counts)
 

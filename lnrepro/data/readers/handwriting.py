@@ -94,6 +94,6 @@ def content_of(splits: Mapping[str, Sequence[Line]]) -> Content:
     return Content(columns, facts)
 
 
-def encode(text: str) -> np.ndarray:
+def encode(text: str, numbers: Mapping[str, int] = NUMBERS) -> np.ndarray:
     """Return the symbol numbers of a text [U] uint8; 0 for what is no symbol."""
-    return np.array([NUMBERS.get(c, 0) for c in text], np.uint8)
+    return np.array([numbers.get(c, 0) for c in text], np.uint8)
