@@ -7,7 +7,8 @@ import jax
 import pytest
 
 from lnrepro.functional.fast import kept
-from lnrepro.functional.fast.gpu import launch, nvrtc
+from lnrepro.functional.fast.gpu import driver, launch, nvrtc
+from lnrepro.functional.fast.gpu import kernel as layout
 from tests.functional import gpu_programs
 
 
@@ -33,14 +34,12 @@ def run_kernels(monkeypatch, seed: int = 0) -> list:
     return called
 
 
-def device(kind="made up", capability="9.0", process=0) -> types.SimpleNamespace:
-    """Return a GPU as large as an H100, as far as it is asked."""
+def device(kind="made up", process=0) -> types.SimpleNamespace:
+    """Return a GPU, as far as it is asked."""
     return types.SimpleNamespace(
         device_kind=kind,
         process_index=process,
         platform="gpu",
-        compute_capability=capability,
-        core_count=132,
         local_hardware_id=0,
         client=types.SimpleNamespace(platform_version="1"),
     )
@@ -57,4 +56,6 @@ def pretend(monkeypatch, folder) -> None:
     """Let this process have an H100, whose records lie in a folder."""
     trace_kernels(monkeypatch)
     have(monkeypatch, device())
+    monkeypatch.setattr(layout, "device", layout.Device)
+    monkeypatch.setattr(driver, "clusters", lambda blocks, *sizes: 132 // blocks - 2)
     monkeypatch.setattr(kept, "folder", lambda: folder)

@@ -7,8 +7,10 @@ from typing import Any
 
 import jax
 
-# Names of CUDA's API and their numbers.
-L2_CACHE_SIZE, MAX_THREADS_PER_MULTIPROCESSOR = 38, 39
+# Attributes of a GPU, by the numbers of CUDA's API.
+MULTIPROCESSORS, L2_CACHE_SIZE, THREADS_OF_MULTIPROCESSOR = 16, 38, 39
+MAJOR_COMPUTE_CAPABILITY, SHARED_MEMORY_OF_BLOCK = 75, 97
+# Those of a kernel and of a launch.
 _MAX_DYNAMIC_SHARED_SIZE_BYTES, _CLUSTER_DIMENSION = 8, 4
 # How many clusters are held at once depends on the blocks and their threads and shared
 # memory alone.
@@ -52,15 +54,6 @@ def library() -> Any:
         return ctypes.CDLL("/usr/lib/wsl/lib/libcuda.so.1")
 
 
-@functools.cache
-def version() -> int:
-    """Return the version of CUDA that the driver has, as 12010; 0 if it tells none."""
-    found = ctypes.c_int()
-    with contextlib.suppress(OSError, AttributeError):
-        library().cuDriverGetVersion(ctypes.byref(found))
-    return found.value
-
-
 def _call(name, *arguments):
     if code := getattr(library(), name)(*arguments):
         raise RuntimeError(f"{name}: error {code}")
@@ -76,17 +69,26 @@ def _device():
 
 
 @functools.cache
+def version() -> int:
+    """Return the version of CUDA that the driver has, as 12010; 0 if it tells none."""
+    found = ctypes.c_int()
+    # A driver may be broken in many ways. None of them is a reason to stop a program.
+    with contextlib.suppress(Exception):
+        _call("cuDriverGetVersion", ctypes.byref(found))
+    return found.value
+
+
+@functools.cache
 def attribute(number: int) -> int:
     """Return an attribute of the GPU of this process, 0 where it is not told."""
     found = ctypes.c_int()
-    # As in `clusters`, no fault of a driver is a reason to stop a program.
     with contextlib.suppress(Exception):
         _call("cuDeviceGetAttribute", ctypes.byref(found), number, _device())
     return found.value
 
 
 @functools.cache
-def clusters(blocks: int, threads: int, shared_memory: int) -> int | None:
+def clusters(blocks: int, threads: int, shared_memory: int) -> int:
     """Return how many clusters the GPU of this process holds at once.
 
     Args:
@@ -95,11 +97,10 @@ def clusters(blocks: int, threads: int, shared_memory: int) -> int | None:
       shared_memory: of a block, in bytes.
 
     Returns:
-      The number, or None where the driver does not tell.
+      The number; 0 where the driver does not tell.
     """
     found = ctypes.c_int()
     context, module, function = (ctypes.c_void_p() for _ in range(3))
-    # A driver may be broken in many ways. None of them is a reason to stop a program.
     with contextlib.suppress(Exception), contextlib.ExitStack() as undo:
         device = _device()
         # The context that XLA has too.
@@ -118,4 +119,4 @@ def clusters(blocks: int, threads: int, shared_memory: int) -> int | None:
         references = ctypes.byref(found), function, ctypes.byref(launch)
         _call("cuOccupancyMaxActiveClusters", *references)
         return found.value
-    return None
+    return 0

@@ -12,15 +12,12 @@ from lnrepro.functional.fast.kernels import NoKernel
 
 # Blocks of a cluster. XLA launches no larger ones.
 CLUSTERS = (1, 2, 4, 8)
-# KiB of shared memory that a block can have, by compute capability; all others from 8.0
-# to 12.1 have 227: CUDA C++ Programming Guide, table of technical specifications.
-SHARED_MEMORY = {"8.0": 163, "8.6": 99, "8.7": 163, "8.9": 99, "12.0": 99, "12.1": 99}
 # Bytes of local memory that a kernel may take, which is outside of XLA's pool. The
 # driver reserves it for all threads that the GPU holds, whatever a kernel starts: at
 # LN-LSTM of 512 units 277 MB (H200).
 LOCAL_MEMORY = 512 * 2**20
 # Of the clusters that the multiprocessors would hold by their number, so many are not
-# counted on where no driver is asked: an H200 holds 15 of 8 blocks, not 16.
+# counted on where there is no driver to ask: an H200 holds 15 of 8 blocks, not 16.
 SPARE_CLUSTERS = 2
 
 
@@ -44,9 +41,7 @@ class Device(NamedTuple):
         if not self.has_clusters:
             return 0
         if jax.default_backend() == "gpu":
-            held = driver.clusters(blocks, 32 * 8, self.shared)
-            if held is not None:
-                return held
+            return driver.clusters(blocks, 32 * 8, self.shared)
         most = self.cores // blocks
         return min(most, max(1, most - SPARE_CLUSTERS))
 
@@ -218,14 +213,10 @@ def device() -> Device:
     """Return the GPU at hand, or an H100."""
     if jax.default_backend() != "gpu":
         return Device()
-    gpu = jax.local_devices()[0]
-    capability = str(getattr(gpu, "compute_capability", "9.0"))
-    shared = SHARED_MEMORY.get(capability, 227) * 1024
     return Device(
-        getattr(gpu, "core_count", Device().cores),
-        getattr(gpu, "shared_memory_per_block_optin", 0) or shared,
-        float(capability) >= 9,
-        # A small one where the driver does not tell.
-        driver.attribute(driver.L2_CACHE_SIZE) or 4 * 2**20,
-        driver.attribute(driver.MAX_THREADS_PER_MULTIPROCESSOR) or 2048,
+        driver.attribute(driver.MULTIPROCESSORS),
+        driver.attribute(driver.SHARED_MEMORY_OF_BLOCK),
+        driver.attribute(driver.MAJOR_COMPUTE_CAPABILITY) >= 9,
+        driver.attribute(driver.L2_CACHE_SIZE),
+        driver.attribute(driver.THREADS_OF_MULTIPROCESSOR),
     )

@@ -30,15 +30,11 @@ def reason_against_device() -> str | None:
     Where there is no GPU, a program is compiled for another machine.
     """
     if jax.default_backend() == "gpu":
-        device = jax.local_devices()[0]
-        capability = str(getattr(device, "compute_capability", "unknown"))
         # Products of TF32 and bfloat16 came with 8.0 (Ampere).
-        if not re.fullmatch(r"([89]|1[0-2])\.\d", capability):
-            return (
-                f"{device.device_kind} has compute capability {capability}, and the "
-                "kernel needs 8.0 (Ampere) to 12.1"
-            )
-        if 0 < driver.version() < _OLDEST_DRIVER:
+        if driver.attribute(driver.MAJOR_COMPUTE_CAPABILITY) < 8:
+            kind = jax.local_devices()[0].device_kind
+            return f"{kind} is not of compute capability 8.0 (Ampere) or newer"
+        if driver.version() < _OLDEST_DRIVER:
             cuda = driver.version() / 1000
             return f"the driver is one of CUDA {cuda:.2f}; 12.1 is needed"
     if library() is None:
