@@ -140,8 +140,8 @@ def usage_of(name: str, gpu: str, device: layout.Device) -> dict:
     """What ptxas says about the kernels of a training step, for an architecture.
 
     Returns:
-      The most registers, the most bytes that are spilled, and bytes of weights of a
-      block: the fewest that stay on chip, and the most that are read in every step.
+      The most registers, the most bytes that are spilled, and the most bytes of weights
+      that a block reads in every step.
     """
     import nvidia.cuda_nvcc
 
@@ -166,7 +166,6 @@ def usage_of(name: str, gpu: str, device: layout.Device) -> dict:
     return {
         "registers": max(map(int, re.findall(r"Used (\d+) registers", said))),
         "spilled": max(map(int, re.findall(r"(\d+) bytes spill stores", said))),
-        "on_chip": min(kernel.on_chip for kernel in kernels),
         "behind_l2": max(kernel.behind_l2 for kernel in kernels),
     }
 

@@ -51,13 +51,13 @@ class Atom:
 
     number: int  # Its place among all atoms.
     kind: str  # "literal", "input", "local", "sums", "moments" or "product".
-    # Of a local atom its name in `ELEMENTWISE`, of an input its `Place`, of a product
-    # (product, chunk), of squared deviations from a mean the sum that the mean is of.
+    # Of a literal its value, of an input its `Place`, of a local atom its name in
+    # `ELEMENTWISE`, of a product (product, chunk), of squared deviations from a mean
+    # the sum that the mean is of.
     how: Any
     args: tuple  # The atoms that it is made of.
     type: str = "float"  # A value of `TYPES`.
     per_unit: bool = False  # Whether units differ.
-    value: Any = None  # That of a literal.
 
 
 class Argument(NamedTuple):

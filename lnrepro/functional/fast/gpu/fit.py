@@ -79,7 +79,7 @@ def _fit(program, product: Product, layout, buffers, registers, share):
     blocks, warps = layout
     weight, inputs = product.weight.aval, len(product.inputs)
     results = weight.size // (program.units**2 * inputs)
-    width = -(-layout.units(program) // 4) * 4
+    width = _rounded(layout.units(program), 4)
     # What is the smaller travels between the blocks: the input or the result.
     scatters = blocks > 1 and inputs > results
     terms = (1 if scatters else blocks) * inputs * width

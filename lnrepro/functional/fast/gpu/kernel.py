@@ -30,10 +30,6 @@ class Device(NamedTuple):
     l2: int = 50 * 2**20  # Bytes of the L2 cache.
     threads: int = 2048  # That a multiprocessor holds.
 
-    def local_memory(self, of_block: int, rows: int) -> int:
-        """Return the bytes that are reserved where a block has some for its weights."""
-        return self.cores * self.threads * (of_block // (32 * rows))
-
     def at_once(self, blocks: int) -> int:
         """Return how many clusters of so many blocks run at the same time."""
         if blocks == 1:
@@ -56,14 +52,13 @@ class Kernel(NamedTuple):
     threads: int  # Of a block.
     shared: int  # Bytes of shared memory of a block.
     architecture: str  # Of NVRTC.
-    on_chip: int  # Bytes of weights that a block keeps in registers and shared memory.
     behind_l2: int  # Bytes of weights that a block reads in every step.
 
     def __str__(self) -> str:
         return (
             f"{self.clusters} clusters of {self.blocks // self.clusters} blocks of "
-            f"{self.threads} threads; of a block's weights {self.on_chip} bytes are on "
-            f"chip, {self.behind_l2} are read in every step"
+            f"{self.threads} threads; a block reads {self.behind_l2} bytes of weights "
+            "in every step"
         )
 
 
@@ -73,7 +68,7 @@ def kernel(
     steps: int,
     reverse: bool,
     layout: Layout,
-    groups: int = 1,
+    groups: int,
 ) -> Kernel:
     """Return the kernel of a program for B rows and T steps.
 
@@ -110,7 +105,6 @@ def kernel(
         shared,
         # What was made for a capability runs on all later ones.
         "compute_90" if layout.blocks > 1 else "compute_80",
-        sum(sum(fit.groups[:2]) * fit.size for fit in fitted),
         _behind_l2(fitted),
     )
 
@@ -202,8 +196,8 @@ def _microseconds(program, layout, fitted, clusters):
     # Every block has a copy of what it reads. From memory that would take longer than
     # the loop of XLA.
     read = _behind_l2(fitted)
-    is_too_large = at_once * layout.blocks * read > gpu.l2
-    if is_too_large or gpu.local_memory(read, layout.rows) > LOCAL_MEMORY:
+    reserved = gpu.cores * gpu.threads * (read // (32 * layout.rows))
+    if at_once * layout.blocks * read > gpu.l2 or reserved > LOCAL_MEMORY:
         return math.inf
     step += read / rate
     return step * -(-clusters // at_once)

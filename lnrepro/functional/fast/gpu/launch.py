@@ -242,16 +242,14 @@ def _has_one_part(context):
 def _lower(ctx, *values, loop, rows, groups, own):
     """Choose what runs, when it is known where."""
     context = ctx.module_context
-    in_kernel = all(platform in PLATFORMS for platform in context.platforms)
+    run = _in_kernel if _has_one_part(context.axis_context) else _on_devices
+    in_xla = context.lowering_parameters.for_export
+    in_xla |= not {*PLATFORMS}.issuperset(context.platforms)
     if loop.layout:
-        is_same = (rows, groups) == (loop.rows, 1)
-        in_kernel &= is_same and _has_one_part(context.axis_context)
-    run = _on_devices
-    if context.lowering_parameters.for_export or not in_kernel:
-        run = Loop.in_xla
-    elif getattr(context.axis_context, "num_devices", 2) == 1:
-        run = _in_kernel
-    function = functools.partial(run, loop, rows, groups, own)
+        in_xla |= run is _on_devices or (rows, groups) != (loop.rows, 1)
+    function = functools.partial(
+        Loop.in_xla if in_xla else run, loop, rows, groups, own
+    )
     return mlir.lower_fun(function, multiple_results=True)(ctx, *values)
 
 
@@ -290,9 +288,13 @@ def _on_devices(loop, rows, groups, own, *arguments):
 
 def call(kernel: layout.Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     """Run a kernel in an XLA program for a GPU; return its results."""
-    sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), 1) | {
+    sizes = {
         "grid_x": kernel.blocks,
+        "grid_y": 1,
+        "grid_z": 1,
         "block_x": kernel.threads,
+        "block_y": 1,
+        "block_z": 1,
         "shared_mem_bytes": kernel.shared,
     }
     run = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)

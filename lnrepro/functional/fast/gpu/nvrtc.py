@@ -143,7 +143,7 @@ def library() -> Any:
         path for folder in folders for path in glob.glob(f"{folder}/libnvrtc.so.1[2-9]")
     ]
     # The loader looks in its own path for a name without a folder.
-    for path in [*found, *(f"libnvrtc.so.{n}" for n in (13, 12))]:
+    for path in (*found, "libnvrtc.so.13", "libnvrtc.so.12"):
         with contextlib.suppress(OSError):
             return ctypes.CDLL(path)
     return None

@@ -122,7 +122,7 @@ def _needed(atoms):
     needed, waiting = set(), list(atoms)
     while waiting:
         a = waiting.pop()
-        if a.value is None and a not in needed:
+        if a.kind != "literal" and a not in needed:
             needed.add(a)
             waiting += a.args
             waiting += [a.how] if isinstance(a.how, Atom) else []
@@ -142,7 +142,7 @@ def _merge_moments(atoms, units):
         if mean.how != "div" or {*means} != {mean}:
             continue
         total, count = mean.args
-        is_mean = total.kind == "sums" and count.value == units * len(values)
+        is_mean = total.kind == "sums" and count.how == units * len(values)
         if is_mean and total.args == values:
             total.kind = a.kind = "moments"
             a.args, a.how = values, total
@@ -154,7 +154,7 @@ def _rounds(atoms):
     todo = [a for a in atoms if a not in done]
 
     def is_made(a):
-        return all(x.value is not None or x in done for x in a.args)
+        return all(x.kind == "literal" or x in done for x in a.args)
 
     rounds = []
     while todo:

@@ -230,13 +230,13 @@ def _wait(i, exchange):
 
 def _value(a, prefix="v"):
     """An atom in an expression of unit n."""
-    if a.value is None:
-        return f"{prefix}{a.number}[n]" if a.per_unit else f"{prefix}{a.number}"
+    if a.kind != "literal":
+        return f"{prefix}{a.number}{'[n]' * a.per_unit}"
     if a.type == "bool":
-        return str(a.value).lower()
-    if not math.isfinite(a.value):
+        return str(a.how).lower()
+    if not math.isfinite(a.how):
         raise NoKernel("a constant that is not finite")
-    return f"({float(a.value)!r}f)"
+    return f"({float(a.how)!r}f)"
 
 
 def _expression(a):

@@ -142,11 +142,11 @@ class Tracer:
 
     # Atoms.
 
-    def _new(self, kind, how, args=(), type="float", per_unit=False, value=None):
+    def _new(self, kind, how, args=(), type="float", per_unit=False):
         key = (kind, how, args, type)
         if key not in self._memo:
             number = len(self.atoms)
-            atom = Atom(number, kind, how, args, type, per_unit, value)
+            atom = Atom(number, kind, how, args, type, per_unit)
             self._memo[key] = atom
             self.atoms.append(atom)
         return self._memo[key]
@@ -154,13 +154,13 @@ class Tracer:
     def _literal(self, value):
         value = np.asarray(value).item()
         type = "bool" if isinstance(value, bool) else "float"
-        return self._new("literal", value, type=type, value=value)
+        return self._new("literal", value, type=type)
 
     def _operate(self, name, type, *args):
         """An element-wise operation, or a simpler atom of the same value."""
         # Masks of gates are literals.
-        if name == "select_n" and args[0].value is not None:
-            return args[1 + int(args[0].value)]
+        if name == "select_n" and args[0].kind == "literal":
+            return args[1 + int(args[0].how)]
         if name == "copy" and args[0].type in (type, "bf16"):
             return args[0]
         return self._new("local", name, args, type, any(a.per_unit for a in args))
