@@ -32,6 +32,14 @@ def read(name: str) -> str | None:
     return None
 
 
+def names(pattern: str) -> list[str]:
+    """Return the names that match, that of the newest text last."""
+    with contextlib.suppress(OSError, RuntimeError):
+        paths = sorted(folder().glob(pattern), key=os.path.getmtime)
+        return [path.name for path in paths]
+    return []
+
+
 def write(name: str, text: str) -> None:
     """Keep a text.
 
@@ -49,3 +57,8 @@ def write(name: str, text: str) -> None:
         path = pathlib.Path(made) / name
         path.write_text(text)
         path.replace(folder() / name)
+
+
+def remove(name: str) -> None:
+    """Remove a text, unless another process has done so."""
+    (folder() / name).unlink(missing_ok=True)

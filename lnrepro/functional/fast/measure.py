@@ -87,39 +87,40 @@ def measure(noted: list) -> list[dict]:
     """Measure scans that have no record, print a table, and return all records."""
     print(ROW.format(*COLUMNS))
     # A scan may have been traced several times.
-    scans = {scan.key: scan for scan in noted}
+    scans = {scan.file: scan for scan in noted}
     records = []
-    for key, scan in scans.items():
-        record = tuning.records().get(key)
-        if not record or record["reason"] == UNFINISHED:
-            if record:
-                print("the measurement of the next scan did not end the last time")
-            about = scan.about | tuning.machine()
-            # It stays where a kernel aborts the process, so that it is the scan.
-            _keep(key, about | _scan(UNFINISHED))
-            try:
-                found = _measured(scan)
-            except KeyboardInterrupt:
-                _keep(key, None)
-                raise
-            except jax.errors.JaxRuntimeError as e:
-                # After any other error of a device its context may be lost.
-                if "RESOURCE_EXHAUSTED" not in str(e):
-                    raise
-                found = _scan("the memory does not suffice to measure it")
-            record = about | found
-            _keep(key, record)
-        print(ROW.format(*map(record.get, COLUMNS)), flush=True)
-        records.append(record)
+    for file, scan in scans.items():
+        record = tuning.records().get(file)
+        if record and record["reason"] == UNFINISHED:
+            print("the measurement of the next scan did not end the last time")
+            record = None
+        records.append(record or _recorded(file, scan))
+        print(ROW.format(*map(records[-1].get, COLUMNS)), flush=True)
     # So that the next call has the kernels.
     jax.clear_caches()
     return records
 
 
-def _keep(key, record):
-    """Keep a record beside those of others, or remove it for None."""
-    found = tuning.records() | {key: record}
-    kept.write(tuning.FILE, json.dumps({k: r for k, r in found.items() if r}))
+def _recorded(file, scan):
+    """Measure a scan, and return its record."""
+    about = scan.about | tuning.machine()
+
+    def keep(found):
+        kept.write(file, json.dumps(about | found))
+        return about | found
+
+    # It stays where a kernel aborts the process, so that it is the scan.
+    keep(_scan(UNFINISHED))
+    try:
+        return keep(_measured(scan))
+    except KeyboardInterrupt:
+        kept.remove(file)
+        raise
+    except jax.errors.JaxRuntimeError as e:
+        # After any other error of a device its context may be lost.
+        if "RESOURCE_EXHAUSTED" not in str(e):
+            raise
+        return keep(_scan("the memory does not suffice to measure it"))
 
 
 def _scan(reason):
@@ -152,10 +153,8 @@ def _measured(scan):
         reason = "the kernel computes other numbers than the scan here"
     if is_exact and not is_same:
         reason = "the kernel is not deterministic here"
-    return {
-        "kernel": not reason,
-        "layout": layout and list(layout),
-        "reason": reason,
+    way = Way(not reason, layout and list(layout), reason)
+    return way._asdict() | {
         "scan ms": of_scan,
         "kernel ms": ms,
         "error": float(f"{error:.2g}"),

@@ -23,8 +23,6 @@ from lnrepro.functional.fast.kernels import Way
 # Platforms that have kernels.
 PLATFORMS = ("gpu", "tpu")
 NOT_MEASURED = "kernels are not measured here"
-# The file of all records: {key of a scan: record}.
-FILE = "measured.json"
 
 
 class Scan(NamedTuple):
@@ -54,9 +52,9 @@ class Scan(NamedTuple):
         return kept.digest(equations, self.about, self.context)
 
     @property
-    def key(self) -> str:
-        """The key of its record, which also depends on `reason` and `machine`."""
-        return kept.digest(self.name, self.reason, machine())
+    def file(self) -> str:
+        """The name of its record, which also depends on `reason` and `machine`."""
+        return kept.digest(self.name, self.reason, machine()) + ".measured"
 
 
 def reason_against(equations: Any, arguments: Any, context: platform.Context) -> str:
@@ -80,9 +78,9 @@ def reason_against(equations: Any, arguments: Any, context: platform.Context) ->
 
 def look_up(scan: Scan) -> Way:
     """Return what the record of a scan says."""
-    # Without any record, nothing is printed or loaded to find a key.
-    found = {} if scan.reason else records()
-    record = found.get(scan.key) if found else None
+    # Without any record, nothing is printed or loaded to find its name.
+    found = records()
+    record = found.get(scan.file) if found else None
     if not record:
         return Way(kernel=False, reason=scan.reason or NOT_MEASURED)
     return Way(*map(record.get, Way._fields))
@@ -103,11 +101,17 @@ def kernel_where_it_can(scan: Scan) -> Way:
     return Way(kernel=True)
 
 
-def records() -> dict:
-    """Return {key: record}."""
-    with contextlib.suppress(ValueError):
-        return json.loads(kept.read(FILE) or "{}")
-    return {}
+def records() -> dict[str, dict]:
+    """Return {name: record}, the newest last.
+
+    Each is a file, so that no process overwrites what another keeps at the same time.
+    """
+    found = {}
+    for name in kept.names("*.measured"):
+        # A file that holds no record counts for none.
+        with contextlib.suppress(ValueError):
+            found[name] = json.loads(kept.read(name) or "")
+    return found
 
 
 def measured_kernels(*, forget: bool = False) -> list[dict]:
@@ -126,8 +130,9 @@ def measured_kernels(*, forget: bool = False) -> list[dict]:
     True
     """
     found = records()
-    if forget and found:
-        kept.write(FILE, "{}")
+    if forget:
+        for name in found:
+            kept.remove(name)
     return list(found.values())
 
 
