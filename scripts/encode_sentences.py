@@ -29,11 +29,7 @@ def main(argv: list[str]) -> None:
     import lnrepro
 
     run = lnrepro.load(args.workdir, experiment="experiments.skip_thoughts")
-    # Standard output may be a pipe, to which NumPy cannot write.
-    file = io.BytesIO()
-    np.save(file, run.encode(sentences))
-    sys.stdout.buffer.write(file.getvalue())
-    sys.stdout.flush()
+    write_array(run.encode(sentences))
 
 
 def read_lines() -> list[str]:
@@ -49,6 +45,14 @@ def read_lines() -> list[str]:
         raise UserError("give a file on standard input, ... --workdir RUN < FILE")
     text = files.decode(text, "standard input")
     return text.removesuffix("\n").replace("\r\n", "\n").split("\n")
+
+
+def write_array(vectors: np.ndarray) -> None:
+    """Write a NumPy file to standard output, which may be a pipe."""
+    file = io.BytesIO()
+    np.save(file, vectors)
+    sys.stdout.buffer.write(file.getvalue())
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
