@@ -21,6 +21,7 @@ from experiments.order_embeddings import (
 )
 from lnrepro.data import prepare
 from lnrepro.engine import experiment
+from lnrepro.fields import Size
 from tests import oracle
 from tests.data.reading import write
 from tests.data.test_captions import as_text, npy
@@ -164,7 +165,7 @@ def test_captions_of_an_image_are_drawn_alike():
 
 
 def test_all_processes_embed_the_first_images_and_their_captions(monkeypatch):
-    config = config_of("order_embeddings")
+    config = config_of("order_embeddings", eval_batch_size=2)
     columns, captions = data.open_split(config, "valid")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     encoders = types.SimpleNamespace(
@@ -176,6 +177,18 @@ def test_all_processes_embed_the_first_images_and_their_captions(monkeypatch):
     found = embedder.captions({}, captions, 3)
     rows = np.arange(captions.starts[3])
     np.testing.assert_array_equal(found, captions.take(rows, 2)[0])
+
+
+def test_folds_fit_the_smaller_split(monkeypatch):
+    opened = types.SimpleNamespace(
+        splits={"train": 9, "valid": 7, "test": 23},
+        columns=lambda split: {"image": np.zeros((9, 5))},
+        facts={"words": ["a"]},
+    )
+    monkeypatch.setattr(data, "open_set", lambda config: opened)
+    found = data.sizes(config_of("order_embeddings", **{"evaluation.fold": None}))
+    assert found["evaluation.fold"] == Size(7, least=1, most=7)
+    assert found["evaluation.folds"] == Size(3, least=1, most=3)
 
 
 @pytest.mark.slow
