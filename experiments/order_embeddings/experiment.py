@@ -74,8 +74,9 @@ def make(config: ConfigDict) -> Experiment:
         folds = 1 if name == "valid" else config.evaluation.folds
         images = embedder.images(vars, split.columns["image"][: fold * folds])
         captions = embedder.captions(vars, split.captions, len(images))
-        image_of = split.captions.image[: len(captions)]
-        scores = retrieval.mean_over_folds(errors, captions, images, image_of, fold)
+        scores = retrieval.mean_over_folds(
+            errors, captions, images, split.captions.image, fold
+        )
         if not drawn:
             return Evaluation(scores)
         # The picture shows one fold, whose error matrix fits into the memory.

@@ -147,7 +147,7 @@ def mean_over_folds(
       errors: as in `error_matrix`.
       captions: [C, K].
       images: [N, K].
-      image_of: row of the image of each caption [C].
+      image_of: row of the image of each caption, those of further images included.
       fold: number of images in a fold. The folds are taken in order.
     """
     of_folds = []
