@@ -153,8 +153,10 @@ def _measured(scan):
         reason = "the kernel computes other numbers than the scan here"
     if is_exact and not is_same:
         reason = "the kernel is not deterministic here"
-    way = Way(not reason, layout and list(layout), reason)
-    return way._asdict() | {
+    return {
+        "kernel": not reason,
+        "layout": layout and list(layout),
+        "reason": reason,
         "scan ms": of_scan,
         "kernel ms": ms,
         "error": float(f"{error:.2g}"),

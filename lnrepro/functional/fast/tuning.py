@@ -101,7 +101,7 @@ def kernel_where_it_can(scan: Scan) -> Way:
     return Way(kernel=True)
 
 
-def records() -> dict[str, dict]:
+def records() -> dict[str, Any]:
     """Return {name: record}, the newest last.
 
     Each is a file, so that no process overwrites what another keeps at the same time.
