@@ -356,8 +356,9 @@ def _outputs_after(plan, before, last):
 
 def _lean_backward(plan, saved, gradients):
     """Return the gradients of the arguments."""
+    arguments, kept = saved
     with platform.tracing_in(plan.context):
-        found = backward.gradients_of(plan, *saved, gradients)
+        found = backward.gradients_of(plan, arguments, kept, gradients)
     return (Arguments(*found),)
 
 

@@ -1,13 +1,11 @@
 """Equations of JAX's jaxprs: read, put in line, evaluated, made functions again."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.extend import core
 
-# Primitives that evaluate an inner jaxpr. Derivatives are taken before equations are
-# read, so that their rules are not needed.
-JIT = frozenset({"jit"})
+# Primitives that evaluate an inner jaxpr. A kernel needs no rules of derivatives.
 CALLS = frozenset({"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"})
 
 
@@ -16,10 +14,12 @@ def variables(atoms: Iterable) -> list:
     return [a for a in atoms if not isinstance(a, core.Literal)]
 
 
-def variables_read(equations: Iterable, results: Iterable) -> set:
-    """Return all variables that some equations, or their results, read."""
-    read = {v for e in equations for v in variables(e.invars)}
-    return read | set(variables(results))
+def variables_read(equations: Iterable, results: Iterable) -> dict:
+    """Return {variable: None} of all that some results, or equations, read."""
+    read = variables(results)
+    for e in equations:
+        read += variables(e.invars)
+    return dict.fromkeys(read)
 
 
 def reached(equations: Iterable, start: Iterable) -> set:
@@ -31,24 +31,50 @@ def reached(equations: Iterable, start: Iterable) -> set:
     return found
 
 
-def function_of(equations: list, inputs: list, outputs: list) -> Callable:
-    """Return the function (values of inputs) -> values of outputs of some equations.
+def needed(equations: Iterable, wanted: Iterable, known: Collection = ()) -> list:
+    """Return those of some equations, in order, that make variables of known ones."""
+    missing, found = set(wanted).difference(known), []
+    for e in reversed([*equations]):
+        if not missing.isdisjoint(e.outvars):
+            missing.update(v for v in variables(e.invars) if v not in known)
+            found.append(e)
+    return found[::-1]
+
+
+def with_inner(equation: Any) -> Iterator:
+    """Yield an equation, and all that stand in functions inside of it."""
+    yield equation
+    for jaxpr in core.jaxprs_in_params(equation.params):
+        for e in jaxpr.eqns:
+            yield from with_inner(e)
+
+
+def function_of(
+    equations: list, inputs: list, outputs: list, constants: Mapping
+) -> Callable:
+    """Return the function (*values of inputs) -> values of outputs of some equations.
 
     Args:
       equations: equations of a jaxpr, in order.
       inputs: variables.
       outputs: variables or literals.
+      constants: {variable: value} of what else they read.
     """
     effects = frozenset().union(*(e.effects for e in equations))
     # The names of arguments and results are not known.
     info = core.DebugInfo("fission", "fission", None, None)
-    jaxpr = core.Jaxpr([], inputs, outputs, equations, effects, info)
-    return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, []))
+    jaxpr = core.Jaxpr([*constants], inputs, outputs, equations, effects, info)
+    return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, [*constants.values()]))
 
 
-def inline(
-    jaxpr: Any, names: dict, equations: list, constants: dict, calls: frozenset = JIT
-) -> list:
+def with_made(constants: dict, equations: list) -> dict:
+    """Return {variable: value} of constants and of what equations make of them."""
+    made = [v for e in equations for v in e.outvars]
+    values = function_of(equations, [], made, constants)()
+    return constants | dict(zip(made, values, strict=True))
+
+
+def inline(jaxpr: Any, names: dict, equations: list, constants: dict) -> list:
     """Append the equations of a jaxpr to a list; return the results.
 
     An inner `jax.jit` is replaced by its equations, so that its parts can be told
@@ -59,7 +85,6 @@ def inline(
       names: {variable: its new name} of the arguments.
       equations: list to append to.
       constants: {variable: value} to add to.
-      calls: names of the primitives that are replaced by their equations.
     """
 
     def renamed(atoms):
@@ -67,13 +92,13 @@ def inline(
 
     for e in jaxpr.eqns:
         inputs = renamed(e.invars)
-        if e.primitive.name in calls:
+        if e.primitive.name == "jit":
             inner = _inner(e)
             fixed = [core.Var(v.aval) for v in inner.jaxpr.constvars]
             constants.update(zip(fixed, inner.consts, strict=True))
             arguments = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
             of_inner = dict(zip(arguments, (*fixed, *inputs), strict=True))
-            made = inline(inner.jaxpr, of_inner, equations, constants, calls)
+            made = inline(inner.jaxpr, of_inner, equations, constants)
         else:
             made = [core.Var(v.aval) for v in e.outvars]
             equations.append(e.replace(invars=inputs, outvars=made))

@@ -20,7 +20,6 @@ References:
 
 import collections
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -75,25 +74,26 @@ def around(parts: Parts, loop: Callable, carry: Any, xs: Any) -> tuple[Any, Any]
         carry, sums of `to_sums` over the steps and values of `to_after` [T, ...]).
       carry, xs: as given to `scan`.
     """
-    names, known = list(parts.constants), list(parts.constants.values())
-    before = function_of(parts.before, names + parts.inputs, parts.to_loop)
+    before = function_of(parts.before, parts.inputs, parts.to_loop, parts.constants)
     after = function_of(
         parts.after,
-        names + parts.inputs + parts.to_after,
+        parts.inputs + parts.to_after,
         parts.outputs + list(parts.terms.values()),
+        parts.constants,
     )
-    of_sums = function_of(parts.of_sums, parts.to_sums, list(parts.sums.values()))
+    of_sums = function_of(parts.of_sums, parts.to_sums, list(parts.sums.values()), {})
     carry_tree, output_tree = parts.trees
     leaves, start = jax.tree.leaves(xs), dict(enumerate(jax.tree.leaves(carry)))
     added = [*parts.terms, *parts.sums]
     of_loop = [i for i in start if i not in added]
 
-    stacked = jax.vmap(lambda inputs: before(*known, *inputs))(leaves)
-    last, made = loop(known, [start[i] for i in of_loop], stacked)
-    sums, stacked = _cut(made, len(parts.to_sums))
-    made = jax.vmap(lambda inputs, values: after(*known, *inputs, *values))(
-        leaves, stacked
+    last, made = loop(
+        list(parts.constants.values()),
+        [start[i] for i in of_loop],
+        jax.vmap(before)(*leaves),
     )
+    sums, stacked = _cut(made, len(parts.to_sums))
+    made = jax.vmap(after)(*leaves, *stacked)
     outputs, terms = _cut(made, len(parts.outputs))
     totals = [*(jnp.sum(a, 0) for a in terms), *of_sums(*sums)]
     end = dict(zip(of_loop, last, strict=True))
@@ -117,12 +117,13 @@ def loop_body(parts: Parts, known: list) -> Callable:
     """
     one_step = function_of(
         parts.loop,
-        list(parts.constants) + parts.carry + parts.to_loop,
+        parts.carry + parts.to_loop,
         parts.new_carry + parts.to_sums + parts.to_after,
+        dict(zip(parts.constants, known, strict=True)),
     )
 
     def body(carry, inputs):
-        return _cut(one_step(*known, *carry, *inputs), len(carry))
+        return _cut(one_step(*carry, *inputs), len(carry))
 
     return body
 
@@ -223,7 +224,7 @@ def _split(joined, names, groups):
         parts = [array]
         if len(group) > 1:
             sizes = [_row_size(names[i].aval.shape) for i in group]
-            parts = jnp.split(array, list(itertools.accumulate(sizes))[:-1], -1)
+            parts = jax.lax.split(array, sizes, array.ndim - 1)
         for i, part in zip(group, parts, strict=True):
             values[i] = part.reshape(names[i].aval.shape)
     return values

@@ -19,8 +19,8 @@ def minimum_cut(
     made_by: dict,
     *,
     can_repeat: Callable,
-    can_stack: Callable,
-    at_hand: Callable,
+    can_stack: Callable = lambda v: True,
+    at_hand: Callable = lambda v: False,
 ) -> dict:
     """Return the variables of the fewest bytes from which `wanted` follows.
 

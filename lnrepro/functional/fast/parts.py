@@ -16,7 +16,6 @@ References:
 """
 
 import collections
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,12 +25,13 @@ from jax.extend import core
 
 from lnrepro.functional.arrays import clone_keys
 from lnrepro.functional.fast.equations import (
-    JIT,
-    function_of,
     inline,
+    needed,
     reached,
     variables,
     variables_read,
+    with_inner,
+    with_made,
 )
 from lnrepro.functional.fast.minimum_cut import minimum_cut
 
@@ -117,14 +117,13 @@ class Parts(NamedTuple):
     late: set
 
 
-def trace(body: Callable, init: Any, xs: Any, calls: frozenset = JIT) -> Parts:
+def trace(body: Callable, init: Any, xs: Any) -> Parts:
     """Trace the body of a scan, all of which is in the loop.
 
     Args:
       body: (carry, inputs of a step) -> (carry, outputs of a step).
       init: pytree, the carry before the first step.
       xs: pytree of arrays [T, ...], where T is not 0.
-      calls: as for `inline`.
     """
     first = jax.tree.map(lambda a: a[0], clone_keys(xs))
     closed, shapes = jax.make_jaxpr(body, return_shape=True)(init, first)
@@ -132,7 +131,7 @@ def trace(body: Callable, init: Any, xs: Any, calls: frozenset = JIT) -> Parts:
     constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     equations = []
     names = {v: v for v in (*constants, *jaxpr.invars)}
-    made = inline(jaxpr, names, equations, constants, calls)
+    made = inline(jaxpr, names, equations, constants)
     return Parts(
         steps=jax.tree.leaves(xs)[0].shape[0],
         trees=tuple(map(jax.tree.structure, shapes)),
@@ -154,37 +153,34 @@ def trace(body: Callable, init: Any, xs: Any, calls: frozenset = JIT) -> Parts:
     )
 
 
-def take_products_apart(
-    body: Callable, init: Any, xs: Any, in_loop: int = 0, calls: frozenset = JIT
-) -> Parts:
+def take_products_apart(body: Callable, init: Any, xs: Any, in_loop: int = 0) -> Parts:
     """Leave a body as it is, but for products with weights that no carry needs.
 
     They, and what is computed of them, are `after`, as large products. This is what the
     gradient of x takes from the loop where a step computes all else by itself.
 
     Args:
-      body, init, xs, calls: as for `trace`.
+      body, init, xs: as for `trace`.
       in_loop: number of the first outputs that the loop makes.
     """
-    parts = trace(body, init, xs, calls)
-    made_by = {v: e for e in parts.loop for v in e.outvars}
+    parts = trace(body, init, xs)
     changing = reached(parts.loop, parts.carry + parts.inputs)
     inputs, outputs = set(parts.inputs), set(variables(parts.outputs))
     wanted = variables(parts.new_carry + parts.outputs[:in_loop])
     wanted += [v for e in parts.loop if e.effects for v in variables(e.invars)]
-    needed = set(map(id, _equations_for(wanted, made_by, lambda v: True)))
+    of_loop = set(needed(parts.loop, wanted))
     first = []
     for e in parts.loop:
         read = variables(e.invars)
         is_large = e.primitive.name == "dot_general" and not changing.issuperset(read)
         # An input that is only cast, such as h, is there anyway.
         is_cast = inputs.issuperset(read) and not outputs.isdisjoint(e.outvars)
-        if (is_large or is_cast) and id(e) not in needed:
+        if (is_large or is_cast) and e not in of_loop:
             first += e.outvars
     apart = reached(parts.loop, first)
     loop = [e for e in parts.loop if apart.isdisjoint(e.outvars)]
-    after = _equations_for(variables(parts.outputs), made_by, apart.__contains__)
-    after = _in_order(parts.loop, after)
+    after = needed(parts.loop, variables(parts.outputs))
+    after = [e for e in after if e not in loop]
     made = [*parts.carry, *(v for e in loop for v in e.outvars)]
     read = variables_read(after, parts.outputs)
     to_after = [v for v in made if v in read]
@@ -210,76 +206,73 @@ def take_apart(
         the loop stacks more.
       adds: whether the loop adds up what it makes, rather than to stack it for a sum.
     """
-    stays = functools.partial(must_stay, draw_before=draw_before)
     parts = trace(body, init, xs)
     carry, new_carry, outputs = parts.carry, parts.new_carry, parts.outputs
-    equations, constants = parts.loop, parts.constants
+    equations = parts.loop
     terms = _without_additions(equations, carry, new_carry, outputs)
 
     # What changes from step to step, and what of that depends on the carry.
-    made_by = {v: e for e in equations for v in e.outvars}
-    loop = list(filter(stays, equations))
-    drawn = [v for e in loop for v in e.outvars]
+    stay = [e for e in equations if must_stay(e, draw_before)]
+    drawn = [v for e in stay for v in e.outvars]
     sequential = reached(equations, [*carry, *drawn])
     varying = reached(equations, parts.inputs) - sequential
-    results = variables([*new_carry, *(v for e in loop for v in e.invars)])
 
     # The loop: what the next carry needs, and what it computes again of the rest.
-    loop += _equations_for(results, made_by, sequential.__contains__)
-    reads = results + [v for e in loop for v in variables(e.invars)]
-    reads = [v for v in reads if v not in sequential]
+    sources = needed(equations, variables_read(stay, new_carry))
+    made_in_loop = {e for e in sources if not sequential.isdisjoint(e.outvars)} | {
+        *stay
+    }
+    loop = [e for e in equations if e in made_in_loop]
+    reads = [v for v in variables_read(loop, new_carry) if v not in sequential]
+    made_by = {v: e for e in equations for v in e.outvars}
     cut = minimum_cut(
-        reads,
-        made_by,
-        can_repeat=lambda e: e.primitive.name in ELEMENTWISE,
-        can_stack=lambda v: True,
-        at_hand=lambda v: False,
+        reads, made_by, can_repeat=lambda e: e.primitive.name in ELEMENTWISE
     )
-    is_sequential = {id(e) for e in loop}
-    loop += _equations_for(reads, made_by, lambda v: v not in cut)
+    made_again = needed(equations, reads, cut)
     # What is the same in every step is a constant.
     to_loop = [v for v in cut if v in varying]
-    before = _equations_for(to_loop, made_by, lambda v: True)
+    before = needed(equations, to_loop)
 
     sums, of_sums, to_sums = {}, [], []
     if adds:
         for i, v in list(terms.items()):
-            source, path = _linear_path(v, made_by, is_sequential)
+            source, path = _linear_path(v, made_by, made_in_loop)
             if source is not None:
                 sums[i] = terms.pop(i)
                 of_sums += path
                 to_sums.append(source)
-    wanted = variables([*outputs, *terms.values()])
 
     # The rest: from what the loop stacks and from the inputs, which are there anyway.
     def can_repeat(e):
-        is_costly = _is_expensive(e) or must_stay(e)
-        return id(e) not in is_sequential or (repeat and not is_costly)
+        is_costly = any(inner.primitive.name in EXPENSIVE for inner in with_inner(e))
+        is_costly |= must_stay(e)
+        return e not in made_in_loop or (repeat and not is_costly)
 
+    wanted = variables([*outputs, *terms.values()])
     to_after = minimum_cut(
         wanted,
         made_by,
         can_repeat=can_repeat,
-        can_stack=lambda v: v not in made_by or id(made_by[v]) in is_sequential,
+        can_stack=lambda v: v not in made_by or made_by[v] in made_in_loop,
         at_hand=lambda v: v not in sequential,
     )
-    after = _equations_for(wanted, made_by, lambda v: v not in to_after)
+    after = needed(equations, wanted, to_after)
 
     # What is the same in every step is computed here.
     changing = varying | sequential
     fixed = [e for e in equations if e.outvars and changing.isdisjoint(e.outvars)]
-    fixed_values = [v for e in fixed for v in e.outvars]
-    values = function_of(fixed, list(constants), fixed_values)(*constants.values())
-    constants.update(zip(fixed_values, values, strict=True))
 
-    in_order = functools.partial(_in_order, equations)
+    def in_order(*chosen):
+        return [e for e in equations if e in chosen]
+
     return parts._replace(
         terms=terms,
         sums=sums,
-        of_sums=in_order(of_sums),
-        before=in_order(before, fixed),
-        loop=in_order(loop),
-        after=in_order(after, fixed),
+        of_sums=in_order(*of_sums),
+        constants=with_made(parts.constants, fixed),
+        before=[e for e in before if e not in fixed],
+        loop=in_order(*loop, *made_again),
+        after=[e for e in after if e not in fixed],
         to_loop=to_loop,
         to_after=list(to_after),
         to_sums=list(dict.fromkeys(to_sums)),
@@ -307,12 +300,12 @@ def _without_additions(equations, carry, new_carry, outputs):
     return terms
 
 
-def _linear_path(v, made_by, is_sequential):
+def _linear_path(v, made_by, made_in_loop):
     """What the loop makes, or None, and linear equations from there to a variable."""
     path = []
     while not isinstance(v, core.Literal) and v in made_by:
         e = made_by[v]
-        if id(e) in is_sequential:
+        if e in made_in_loop:
             is_number = jnp.issubdtype(v.aval.dtype, jnp.floating)
             return (v if is_number else None), path
         if e.primitive.name not in LINEAR:
@@ -320,24 +313,6 @@ def _linear_path(v, made_by, is_sequential):
         path.append(e)
         v = e.invars[0]
     return None, []
-
-
-def _equations_for(wanted, made_by, is_made):
-    """Equations that make some variables, as far as `is_made` says so."""
-    found, waiting = {}, list(wanted)
-    while waiting:
-        v = waiting.pop()
-        if v not in made_by or not is_made(v) or id(made_by[v]) in found:
-            continue
-        found[id(made_by[v])] = made_by[v]
-        waiting += variables(made_by[v].invars)
-    return list(found.values())
-
-
-def _in_order(equations, part, without=()):
-    """Equations that are in a part, and not in another, in their order."""
-    chosen = {id(e) for e in part} - {id(e) for e in without}
-    return [e for e in equations if id(e) in chosen]
 
 
 def must_stay(equation: Any, draw_before: bool = True) -> bool:
@@ -348,17 +323,9 @@ def must_stay(equation: Any, draw_before: bool = True) -> bool:
       draw_before: whether bits of JAX's default generator, which are the same for many
         steps at once, do not count.
     """
-    is_default = any("key<fry>" in str(v.aval) for v in equation.invars)
-    is_random = equation.primitive.name in RANDOM
-    if equation.effects or (is_random and not (draw_before and is_default)):
-        return True
-    inner = core.jaxprs_in_params(equation.params)
-    return any(must_stay(e, draw_before) for jaxpr in inner for e in jaxpr.eqns)
 
+    def draws(e):
+        is_default = any("key<fry>" in str(v.aval) for v in e.invars)
+        return e.primitive.name in RANDOM and not (draw_before and is_default)
 
-def _is_expensive(equation):
-    """Whether an equation, or one inside of it, is never computed again."""
-    inner = core.jaxprs_in_params(equation.params)
-    return equation.primitive.name in EXPENSIVE or any(
-        _is_expensive(e) for jaxpr in inner for e in jaxpr.eqns
-    )
+    return any(e.effects or draws(e) for e in with_inner(equation))

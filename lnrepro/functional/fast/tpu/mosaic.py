@@ -23,17 +23,14 @@ def evaluate(parts: Parts, names: Sequence, arguments: Sequence) -> list:
     Args:
       parts: the parts of the scan.
       names: variables that the loop reads.
-      arguments: their values. Booleans may be given as integers.
+      arguments: their values, with integers in place of booleans.
 
     Returns:
       Values of the new carry and of `to_after`.
     """
     # What becomes a boolean only after it is reshaped.
     numbers = dict(zip(names, arguments, strict=True))
-    values = {}
-    for v, a in numbers.items():
-        is_number = v.aval.dtype == bool and a.dtype != bool
-        values[v] = a != 0 if is_number else a
+    values = {v: a != 0 if v.aval.dtype == bool else a for v, a in numbers.items()}
 
     def results_in_mosaic(e, inputs):
         name = e.primitive.name
@@ -48,9 +45,12 @@ def evaluate(parts: Parts, names: Sequence, arguments: Sequence) -> list:
             return [counts.astype(e.params["dtype"])]
         if name == "reshape" and _regroups_units(inputs[0], e.params["new_sizes"]):
             return [_regrouped(inputs[0], e.params["new_sizes"])]
-        if name in ("reshape", "broadcast_in_dim") and inputs[0].dtype == bool:
+        is_boolean = e.outvars[0].aval.dtype == bool
+        if name in ("reshape", "broadcast_in_dim") and is_boolean:
             # Mosaic reshapes no booleans, so the number is reshaped and compared again.
-            number = numbers.get(e.invars[0], inputs[0])
+            number = jnp.asarray(inputs[0])
+            for v in equations.variables(e.invars):
+                number = numbers.get(v, number)
             number = e.primitive.bind(without_booleans(number), **e.params)
             numbers[e.outvars[0]] = number
             return [number != 0]
@@ -61,32 +61,27 @@ def evaluate(parts: Parts, names: Sequence, arguments: Sequence) -> list:
     return [equations.value_of(a, values) for a in results]
 
 
-_BROADCASTS = ("broadcast_in_dim", "iota")
-
-
 def hoist(parts: Parts) -> Parts:
     """Take out of a loop what depends on its constants alone.
 
     What the loop does not read of its inputs is no `to_loop` then.
     """
-    known, fixed = set(parts.constants), {}
+    known, fixed = set(parts.constants), []
     for e in parts.loop:
         read = equations.variables(e.invars)
         is_known = read and known.issuperset(read) and not e.effects
         # What a broadcast makes larger stays in the loop, where it takes no memory.
         larger = sum(map(_size, e.outvars)) > sum(map(_size, read))
-        stays = larger and e.primitive.name in _BROADCASTS
+        stays = larger and e.primitive.name in ("broadcast_in_dim", "iota")
         # A boolean is made in the loop, from the number that lies in memory.
         stays |= any(v.aval.dtype == bool for v in e.outvars)
         if is_known and not stays:
-            fixed[id(e)] = e
+            fixed.append(e)
             known.update(e.outvars)
-    values = dict(parts.constants)
-    equations.evaluate(fixed.values(), values, equations.results_of)
-    loop = [e for e in parts.loop if id(e) not in fixed]
+    loop = [e for e in parts.loop if e not in fixed]
     read = equations.variables_read(loop, parts.new_carry + parts.to_after)
     return parts._replace(
-        constants=values,
+        constants=equations.with_made(parts.constants, fixed),
         loop=loop,
         to_loop=[v for v in parts.to_loop if v in read],
     )

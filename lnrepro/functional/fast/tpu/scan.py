@@ -32,7 +32,6 @@ Limits:
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -73,138 +72,112 @@ def scan(
     shapes = [a.shape for a in jax.tree.leaves((carry, xs))]
     if not all(isinstance(size, int) for shape in shapes for size in shape):
         raise NoKernel("a size is symbolic")
-    parts = mosaic.hoist(take_products_apart(body, carry, xs, calls=equations.CALLS))
-    loop = _Loop(parts, reverse)
-    loop.check()
-    run = with_derivative(loop.kernel, loop.plain)
-    return fission.around(parts, run, carry, xs)
-
-
-class _Loop:
-    """The loop of a scan, and two ways to run it.
-
-    Attributes:
-      parts: the parts of the scan.
-      reverse: whether it runs from the last step to the first.
-      constants: variables, those that the loop reads.
-    """
-
-    def __init__(self, parts, reverse):
-        self.parts, self.reverse = parts, reverse
-        read = equations.variables_read(parts.loop, parts.new_carry + parts.to_after)
-        self.constants = [v for v in parts.constants if v in read]
-
-    def check(self):
-        """Raise NoKernel if there can be no kernel."""
-        needed, available = self._vector_memory() / 2**20, _vector_memory() / 2**20
-        if needed > available:
-            raise NoKernel(
-                f"weights, carry and blocks take {needed:.0f} MiB of vector memory, "
-                f"and there are {available:.0f}; take narrower weights, or groups of "
-                "rows by jax.vmap"
-            )
-        if not INTERPRET:
-            self._lower()
-
-    def _vector_memory(self):
-        """Bytes of VMEM: whole arrays once, and two blocks of all that is streamed."""
-        parts = self.parts
-        whole = self.constants + parts.carry + parts.carry
-        streamed = parts.to_loop + parts.to_after
-        return sum(map(_bytes, whole)) + 2 * sum(map(_bytes, streamed))
-
-    def _lower(self):
-        """Raise NoKernel with the first line of what Pallas says against equations."""
-        parts = self.parts
-        constants, carry, inputs = (
-            [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in part]
-            for part in (parts.constants, parts.carry, parts.to_loop)
+    parts = mosaic.hoist(take_products_apart(body, carry, xs))
+    kernel = functools.partial(_kernel, parts, reverse)
+    needed, available = _memory_of(parts) / 2**20, _vector_memory() / 2**20
+    if needed > available:
+        raise NoKernel(
+            f"weights, carry and blocks take {needed:.0f} MiB of vector memory, "
+            f"and there are {available:.0f}; take narrower weights, or groups of "
+            "rows by jax.vmap"
         )
-        xs = [jax.ShapeDtypeStruct((parts.steps, *a.shape), a.dtype) for a in inputs]
-        try:
-            # Lowering needs neither a TPU nor its compiler.
-            traced = jax.jit(self.kernel).trace(constants, carry, xs)
-            traced.lower(lowering_platforms=("tpu",))
-        except Exception as error:  # Pallas raises many kinds.
-            line = str(error).strip().splitlines()[0][:200]
-            raise NoKernel(f"Pallas: {line}") from None
+    if not INTERPRET:
+        _lower(parts, kernel)
+    in_xla = functools.partial(fission.in_xla, parts, reverse=reverse)
+    return fission.around(parts, with_derivative(kernel, in_xla), carry, xs)
 
-    def plain(self, constants, carry, xs):
-        """Run the loop by `jax.lax.scan`."""
-        return fission.in_xla(self.parts, constants, carry, xs, self.reverse)
 
-    def kernel(self, constants, carry, xs):
-        """Run the loop as one kernel."""
-        parts, count = self.parts, len(carry)
-        values = dict(zip(parts.constants, constants, strict=True))
-        constants = [values[v] for v in self.constants]
-        whole = [_pack(a) for a in (*constants, *carry)]
-        streamed = [jax.vmap(_pack)(a) for a in xs]
-        names = self.constants + parts.carry + parts.to_loop
-        stacks = [_packed_type(v.aval, parts.steps) for v in parts.to_after]
+def _constants_of(parts):
+    """The constants that the loop reads."""
+    read = equations.variables_read(parts.loop, parts.new_carry + parts.to_after)
+    return [v for v in parts.constants if v in read]
 
-        def one_step(*refs):
-            refs = iter(refs)
-            groups = len(constants), count, len(xs), count, len(stacks)
-            constant_refs, start_refs, x_refs, carry_refs, y_refs = (
-                list(itertools.islice(refs, size)) for size in groups
-            )
 
-            # All steps share the block of the last carry, in which the carry stands.
-            @pl.when(pl.program_id(0) == 0)
-            def _():
-                for ref, start in zip(carry_refs, start_refs, strict=True):
-                    ref[...] = start[...]
+def _memory_of(parts):
+    """Bytes of VMEM: whole arrays once, and two blocks of all that is streamed."""
+    whole = _constants_of(parts) + parts.carry + parts.carry
+    streamed = parts.to_loop + parts.to_after
+    return sum(map(_bytes, whole)) + 2 * sum(map(_bytes, streamed))
 
-            values = [ref[...] for ref in (*constant_refs, *carry_refs)]
-            values += [ref[0] for ref in x_refs]
-            pairs = zip(values, names, strict=True)
-            arguments = [_unpack(value, v.aval, as_number=True) for value, v in pairs]
-            results = mosaic.evaluate(parts, names, arguments)
-            for ref, new in zip(carry_refs, results[:count], strict=True):
-                ref[...] = _pack(new)
-            for ref, y in zip(y_refs, results[count:], strict=True):
-                ref[0] = _pack(y)
 
-        def block_of_step(a):
-            def index(t):
-                t = parts.steps - 1 - t if self.reverse else t
-                return (t, *(0,) * (a.ndim - 1))
+def _lower(parts, kernel):
+    """Raise NoKernel with the first line of what Pallas says against equations."""
+    constants, carry = (
+        list(map(_type, part)) for part in (parts.constants, parts.carry)
+    )
+    xs = [_type(v, parts.steps) for v in parts.to_loop]
+    try:
+        # Lowering needs neither a TPU nor its compiler.
+        jax.jit(kernel).trace(constants, carry, xs).lower(lowering_platforms=("tpu",))
+    except Exception as error:  # Pallas raises many kinds.
+        line = str(error).strip().splitlines()[0][:200]
+        raise NoKernel(f"Pallas: {line}") from None
 
-            return pl.BlockSpec((1, *a.shape[1:]), index)
 
-        def whole_block(a):
-            return pl.BlockSpec(a.shape, lambda t: (0,) * a.ndim)
+def _kernel(parts, reverse, constants, carry, xs):
+    """Run the loop as one kernel."""
+    values = dict(zip(parts.constants, constants, strict=True))
+    constants = _constants_of(parts)
+    whole = [_pack(values[v]) for v in constants]
+    start = list(map(_pack, carry))
+    streamed = [jax.vmap(_pack)(a) for a in xs]
+    names = constants + parts.carry + parts.to_loop
+    last = [_packed_type(v) for v in parts.carry]
+    stacks = [_packed_type(v, parts.steps) for v in parts.to_after]
 
-        # As much vector memory again for intermediates.
-        limit = min(max(2 * self._vector_memory(), 16 * 2**20), _vector_memory())
-        # "arbitrary": the steps of the grid run in order, on one core.
-        # Inside shard_map, the results vary over the axes that an argument varies over.
-        results = pl.pallas_call(
-            one_step,
-            grid=(parts.steps,),
-            in_specs=[*map(whole_block, whole), *map(block_of_step, streamed)],
-            out_specs=[
-                *map(whole_block, whole[len(constants) :]),
-                *map(block_of_step, stacks),
-            ],
-            out_shape=[*map(_type_of, whole[len(constants) :]), *stacks],
-            compiler_params=pltpu.CompilerParams(
-                dimension_semantics=("arbitrary",),
-                vmem_limit_bytes=limit,
-            ),
-            interpret=INTERPRET,
-            name="recurrence",
-        )(*whole, *streamed)
-        last = [
-            _unpack(a, jax.typeof(start))
-            for a, start in zip(results[:count], carry, strict=True)
-        ]
-        ys = [
-            jax.vmap(functools.partial(_unpack, like=v.aval))(a)
-            for a, v in zip(results[count:], parts.to_after, strict=True)
-        ]
-        return last, ys
+    def one_step(constant_refs, start_refs, x_refs, carry_refs, y_refs):
+        # All steps share the block of the last carry, in which the carry stands.
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            for ref, first in zip(carry_refs, start_refs, strict=True):
+                ref[...] = first[...]
+
+        values = [ref[...] for ref in (*constant_refs, *carry_refs)]
+        values += [ref[0] for ref in x_refs]
+        pairs = zip(values, names, strict=True)
+        arguments = [_unpack(value, v.aval, as_number=True) for value, v in pairs]
+        results = iter(mosaic.evaluate(parts, names, arguments))
+        for ref in carry_refs:
+            ref[...] = _pack(next(results))
+        for ref in y_refs:
+            ref[0] = _pack(next(results))
+
+    def block_of_step(a):
+        def index(t):
+            t = parts.steps - 1 - t if reverse else t
+            return (t, *(0,) * (a.ndim - 1))
+
+        return pl.BlockSpec((1, *a.shape[1:]), index)
+
+    def whole_block(a):
+        return pl.BlockSpec(a.shape, lambda t: (0,) * a.ndim)
+
+    # As much vector memory again for intermediates.
+    limit = min(max(2 * _memory_of(parts), 16 * 2**20), _vector_memory())
+    # "arbitrary": the steps of the grid run in order, on one core.
+    # Inside shard_map, the results vary over the axes that an argument varies over.
+    last, ys = pl.pallas_call(
+        one_step,
+        grid=(parts.steps,),
+        in_specs=[
+            list(map(whole_block, whole)),
+            list(map(whole_block, start)),
+            list(map(block_of_step, streamed)),
+        ],
+        out_specs=[list(map(whole_block, last)), list(map(block_of_step, stacks))],
+        out_shape=[last, stacks],
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("arbitrary",),
+            vmem_limit_bytes=limit,
+        ),
+        interpret=INTERPRET,
+        name="recurrence",
+    )(whole, start, streamed)
+    last = [_unpack(a, v.aval) for a, v in zip(last, parts.carry, strict=True)]
+    of_steps = [
+        jax.vmap(functools.partial(_unpack, like=v.aval)) for v in parts.to_after
+    ]
+    return last, [unpack(a) for unpack, a in zip(of_steps, ys, strict=True)]
 
 
 def _pack(a):
@@ -225,20 +198,20 @@ def _unpack(a, like, as_number=False):
     return a != 0 if like.dtype == bool and not as_number else a
 
 
-def _packed_type(aval, *leading):
-    """Shape and dtype of packed arrays, stacked along the leading axes."""
-    a = jax.eval_shape(_pack, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+def _type(v, *leading):
+    """Shape and dtype of a variable, stacked along the leading axes."""
+    return jax.ShapeDtypeStruct((*leading, *v.aval.shape), v.aval.dtype)
+
+
+def _packed_type(v, *leading):
+    """Shape and dtype of a packed variable, stacked along the leading axes."""
+    a = jax.eval_shape(_pack, _type(v))
     return jax.ShapeDtypeStruct((*leading, *a.shape), a.dtype)
-
-
-def _type_of(a):
-    """Shape and dtype of an array."""
-    return jax.ShapeDtypeStruct(a.shape, a.dtype)
 
 
 def _bytes(variable):
     """Bytes of a packed array in VMEM, whose tiles are of 4 KiB."""
-    a = _packed_type(variable.aval)
+    a = _packed_type(variable)
     size = a.dtype.itemsize
     rows, lanes = -(-a.shape[-2] * size // 32) * 32, -(-a.shape[-1] // 128) * 128
     return math.prod(a.shape[:-2]) * rows * lanes
