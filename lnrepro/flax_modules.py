@@ -187,17 +187,17 @@ def refuse_other_cells(cell: Any, kind: type, package: str) -> None:
         )
 
 
-def refuse_batch_norm(name: str, cell: Cell) -> None:
+def refuse_batch_norm(module: Any, cell: Cell) -> None:
     """Raise ValueError for a cell with batch norm.
 
     Args:
-      name: name of the module.
+      module: the module.
       cell: its cell.
     """
     if cell.sites:
         raise ValueError(
-            f"{name}: batch norm has statistics of each time step, which modules do "
-            f"not keep; use {_STATISTICS}"
+            f"{type(module).__name__}: batch norm has statistics of each time step, "
+            f"which modules do not keep; use {_STATISTICS}"
         )
 
 
@@ -282,14 +282,10 @@ def run_sequence(
     return result.outputs
 
 
-def no_cell(name: str) -> TypeError:
-    """Return the error of a module that is used as a cell, and runs over a sequence.
-
-    Args:
-      name: name of the module.
-    """
+def no_cell(module: Any) -> TypeError:
+    """Return the error of a module that is used as a cell, and runs over a sequence."""
     return TypeError(
-        f"{name} runs over a sequence and is no cell: call it as "
+        f"{type(module).__name__} runs over a sequence and is no cell: call it as "
         "layer(x, initial_carry=carry). One step is its method step(carry, x), and "
         "Flax's RNN takes a cell, such as LSTMCell"
     )

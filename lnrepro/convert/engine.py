@@ -175,11 +175,8 @@ def _features_in(layout, cell, names, flat):
         if "w_x" not in sources or name not in flat:
             continue
         shape = to_numpy(name, flat[name]).shape
-        if len(shape) != 2:
-            raise ValueError(
-                f"convert: {name} has shape {shape}; it must have two axes"
-            )
-        inputs = shape[1] if row.transposed else shape[0]
+        # What has not two axes is refused with the others.
+        inputs = shape[-1] if row.transposed else shape[0]
         # Haiku and Dreamer multiply x and h by one matrix.
         return max(1, inputs - cell.features * (len(sources) - 1))
     # What is missing is reported later, with all that there is.

@@ -84,32 +84,19 @@ class CellParameters(nn.Module):
 
         Args:
           rng: accepted as Flax does, and ignored.
-          input_shape: shape [..., D] of the inputs of one step. D may be None.
+          input_shape: shape [..., D] of the inputs of one step. As with Flax's cells,
+            D may be None, unless the carry is as large as the inputs.
 
         Returns:
           Zeros, or the learned carry, in float32 at least: h [..., H], or (c, h) for an
           LSTM.
 
         Raises:
-          ValueError: a learned carry of a module that is not bound to its parameters; a
-            carry that depends on D, which is None.
+          ValueError: a learned carry of a module that is not bound to its parameters.
         """
         del rng
         *batch, features_in = input_shape
-        if features_in is not None:
-            return self._carry(batch, features_in)
-        # As with Flax's cells, D may not be known yet.
-        carry, other = self._carry(batch, 1), self._carry(batch, 2)
-        if jax.tree.map(jnp.shape, carry) != jax.tree.map(jnp.shape, other):
-            raise ValueError(
-                f"{type(self).__name__}: the carry of this cell depends on D, which "
-                f"input_shape={input_shape} does not have"
-            )
-        return carry
-
-    @nn.nowrap
-    def _carry(self, batch, features_in):
-        """The carry before the first step, for inputs [*batch, D]."""
+        features_in = features_in or 1
         cell = self.functional_cell
         if not cell.learns_carry:
             # Such a carry depends on the shapes of the parameters alone.
@@ -127,7 +114,7 @@ class CellParameters(nn.Module):
     def _prepare(self, inputs, deterministic):
         """Return cell, parameters, inputs in `dtype`, and a key for noise or None."""
         cell, key = self.functional_cell, None
-        refuse_batch_norm(type(self).__name__, cell)
+        refuse_batch_norm(self, cell)
         is_noisy = cell.is_noisy
         # A scalar has no features, and no cell accepts it.
         params = self._parameters(cell, (0, *jnp.shape(inputs))[-1])
@@ -153,12 +140,6 @@ class CellParameters(nn.Module):
                 self.put_variable("params", name, value)
         params = own_params(names, self.variables.get("params", {}))
         return as_drawn(nn.unbox(params))
-
-    @nn.nowrap
-    def _step(self, carry, inputs, deterministic, mask, reset, memory):
-        """Take one step: (carry, y)."""
-        prepared = self._prepare(inputs, deterministic)
-        return run_step(self, prepared, carry, mask, reset, memory)
 
 
 class CellModule(CellParameters, nn.RNNCellBase):
@@ -194,7 +175,8 @@ class CellModule(CellParameters, nn.RNNCellBase):
           ValueError: a shape that does not fit; parameters of another cell; batch norm;
             noise that lasts for a sequence.
         """
-        return self._step(carry, inputs, deterministic, mask, reset, memory)
+        prepared = self._prepare(inputs, deterministic)
+        return run_step(self, prepared, carry, mask, reset, memory)
 
     @property
     def num_feature_axes(self) -> int:

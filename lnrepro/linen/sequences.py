@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.flax_modules import no_cell, refuse_other_cells, run_sequence
+from lnrepro.flax_modules import no_cell, refuse_other_cells, run_sequence, run_step
 from lnrepro.functional.cells.base import Carry
 from lnrepro.linen.cells import (
     CellModule,
@@ -43,7 +43,7 @@ class SequenceModule(nn.Module):
     @property
     def num_feature_axes(self) -> int:
         """What Flax's RNN asks of a cell, and this is none."""
-        raise no_cell(type(self).__name__)
+        raise no_cell(self)
 
     @nn.compact
     def __call__(
@@ -94,7 +94,7 @@ class SequenceModule(nn.Module):
         # Flax's Bidirectional passes a key, but our carries are not drawn.
         del init_key
         if misplaced:
-            raise no_cell(type(self).__name__)
+            raise no_cell(self)
         owner = self.parameter_module
         return run_sequence(
             self,
@@ -139,7 +139,8 @@ class SequenceModule(nn.Module):
           TypeError, ValueError: as the call; noise or a norm of whole sequences.
         """
         owner = self.parameter_module
-        return owner._step(carry, inputs, deterministic, mask, reset, memory)
+        prepared = owner._prepare(inputs, deterministic)
+        return run_step(owner, prepared, carry, mask, reset, memory)
 
 
 class RNN(SequenceModule):

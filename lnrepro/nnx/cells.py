@@ -50,7 +50,7 @@ class CellParameters(nnx.Module):
 
     def _keep(self: Any, cell, drawing_cell, sharding, rngs):
         """Keep a cell, what the other one draws, and a stream of keys."""
-        refuse_batch_norm(type(self).__name__, cell)
+        refuse_batch_norm(self, cell)
         # operator.index accepts NumPy integers and refuses floats.
         self.in_features = operator.index(self.in_features)
         drawn = drawing_cell.init(rngs.params(), self.in_features, self.param_dtype)
@@ -114,7 +114,7 @@ class CellParameters(nnx.Module):
         """
         cell = self.functional_cell
         # An attribute may have changed since the module was made.
-        refuse_batch_norm(type(self).__name__, cell)
+        refuse_batch_norm(self, cell)
         x, params = cast(self.dtype, inputs, self.parameters)
         is_quiet = self.deterministic if deterministic is None else deterministic
         if is_quiet or not cell.is_noisy:

@@ -47,7 +47,7 @@ class SequenceModule(nnx.Module):
     @property
     def num_feature_axes(self) -> int:
         """What Flax's RNN asks of a cell, and this is none."""
-        raise no_cell(type(self).__name__)
+        raise no_cell(self)
 
     def __call__(
         self,
@@ -94,7 +94,7 @@ class SequenceModule(nnx.Module):
             without rngs.
         """
         if misplaced:
-            raise no_cell(type(self).__name__)
+            raise no_cell(self)
         owner = self.parameter_module
         return run_sequence(
             self,

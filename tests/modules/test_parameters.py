@@ -319,5 +319,3 @@ def test_initialize_carry_knows_the_size_of_x(cell):
     carries.append(linen.RNN(cell).initialize_carry(None, (2, H)))
     expected = shapes(jax.eval_shape(module, jnp.zeros((2, 5, H)))[0])
     assert [shapes(carry) for carry in carries] == [expected] * 3
-    with refused(ValueError, "depends on D"):
-        linen.RNN(Delay()).initialize_carry(None, (2, None))

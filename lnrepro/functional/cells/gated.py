@@ -32,11 +32,13 @@ class NormedCell(Cell):
       norm: name of the norm, or a `Norm` of your own.
       epsilon: added to the variances under the root.
       of_sums: whether the cell normalises the sums of its products only.
+      scale_init: initialiser of the gains; None takes each norm's own.
     """
 
     norm: str | Norm
     epsilon: Any
     of_sums: ClassVar[bool] = False
+    scale_init: Initializer | None = None
 
     def sites_for(self, norm: Norm) -> dict[str, Site]:
         """Return the table of the sites, in the order of their parameters."""
@@ -93,16 +95,12 @@ class NormedCell(Cell):
             placed[name] = norm.at(site, self.epsilon)
         return placed
 
-    def norm_specs(self, scale_init: Initializer | None = None) -> dict[str, ParamSpec]:
-        """Return the specs of the norms' parameters, with names such as "gain_x".
-
-        Args:
-          scale_init: initialiser of the gains; None takes each norm's own.
-        """
+    def norm_specs(self) -> dict[str, ParamSpec]:
+        """Return the specs of the norms' parameters, with names such as "gain_x"."""
         specs = {}
         for site, norm in self.site_norms.items():
             # A length starts from the fresh weight: see `Norm.length`.
-            gain = scale_init or norm.gain_init
+            gain = self.scale_init or norm.gain_init
             starts = {"gain": gain, "bias": zeros, "length": None}
             for name in norm.names:
                 specs[f"{name}_{site}"] = ParamSpec(starts[name], (norm.size,))
@@ -207,7 +205,7 @@ class GatedCell(NormedCell):
         }
         if self.use_bias:
             specs["bias"] = ParamSpec(self.bias_init, (units,))
-        specs |= self.norm_specs(self.scale_init) | self.extra_specs()
+        specs |= self.norm_specs() | self.extra_specs()
         if self.learned_carry:
             specs |= dict.fromkeys(self.carry_names, ParamSpec(zeros, (self.features,)))
         return specs
