@@ -11,8 +11,7 @@ import functools
 
 import numpy as np
 
-from tests.functional.test_dreamer import block_gru_step, gru_step
-from tests.oracle import layer_norm, sigmoid
+from tests.oracle import layer_norm, rms_norm, sigmoid
 
 B, T, D, H = 2, 4, 3, 6
 
@@ -177,23 +176,65 @@ def theano_gru(weights, x, h, c):
     return gru(x_part, h_part, "rzn", h), c
 
 
-# Dreamer
+# Dreamer: Hafner et al. 2021 (DreamerV2), the recurrent cell of the world model; Hafner
+# et al. 2023 (DreamerV3), the sequence model with block-diagonal weights
+
+
+def silu(a):
+    return a * sigmoid(a)
+
+
+def mix(reset, candidate, update, h):
+    """The gates of all Dreamer cells, from their pre-activations."""
+    candidate = np.tanh(sigmoid(reset) * candidate)
+    u = sigmoid(update - 1.0)
+    return u * candidate + (1 - u) * h
 
 
 def dreamer_gru(weights, x, h, c):
-    """DreamerV2's GRU."""
-    return gru_step(weights, h, x, 1e-3), c
+    """DreamerV2: one dense layer of [x; h], one layer norm over 3H, then the gates."""
+    a = np.concatenate([x, h], -1) @ weights["kernel"] + weights.get("bias", 0)
+    a = norm_of(weights, "norm/scale", "norm/bias", a, epsilon=1e-3)
+    return mix(*np.split(a, 3, -1), h), c
 
 
 def dreamer_gru_state_first(weights, x, h, c):
     """The GRU of DreamerV3's first version, whose kernel multiplies [h; x]."""
     kernel = np.roll(weights["kernel"], D, axis=0)
-    return gru_step({**weights, "kernel": kernel}, h, x, 1e-3), c
+    return dreamer_gru({**weights, "kernel": kernel}, x, h, c)
+
+
+def dreamer_blocks(weights, name, parts):
+    """A block-diagonal linear layer; its kernel is [G, inputs / G, outputs / G]."""
+    pairs = zip(parts, weights[f"{name}/kernel"], strict=True)
+    outputs = [part @ block for part, block in pairs]
+    return np.concatenate(outputs, -1) + weights[f"{name}/bias"]
+
+
+def dreamer_hidden(weights, name, a):
+    """What stands behind a product: an RMS norm with a gain, and silu."""
+    return silu(rms_norm(a, weights[f"{name}norm/scale"], 1e-4))
 
 
 def dreamer_block_gru(weights, x, h, c):
-    """DreamerV3's sequence model, whose inputs have 2 and 1 features."""
-    return block_gru_step(weights, h, x, 1e-4, (2, 1)), c
+    """DreamerV3: an input layer of each part, a hidden block layer, then the gates.
+
+    The parts of x have 2 and 1 features.
+    """
+    layers = []
+    for i, part in enumerate((h, x[:, :2], x[:, 2:])):
+        name = f"dynin{i}"
+        a = part @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+        layers.append(dreamer_hidden(weights, name, a))
+    # Every block sees its part of h, and all of the input layers.
+    blocks = np.split(h, len(weights["dyngru/kernel"]), -1)
+    together = [np.concatenate([block, *layers], -1) for block in blocks]
+    a = dreamer_blocks(weights, "dynhid0", together)
+    hidden = dreamer_hidden(weights, "dynhid0", a)
+    a = dreamer_blocks(weights, "dyngru", np.split(hidden, len(blocks), -1))
+    # The split into gates is within each block.
+    gates = np.split(a.reshape(len(h), len(blocks), -1), 3, -1)
+    return mix(*[gate.reshape(h.shape) for gate in gates], h), c
 
 
 # Libraries without an entry in the table

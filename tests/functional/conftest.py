@@ -17,7 +17,6 @@ FORMS = ("cpu", "gpu", "tpu", "kernel")
 CORE = (
     "test_capabilities",
     "test_cells",
-    "test_dreamer",
     "test_resets",
     "test_transforms",
     "test_unroll",

@@ -299,13 +299,13 @@ def test_the_key_draws_the_noise_of_a_sequence_once():
 
 GRU_AND_SIMPLE = stack(GRUCell(H, "none"), SimpleCell(H, "rms"), skip="graves")
 DERIVED = {
-    **CELLS,
+    **ACTORS,
     "noisy_stack": zoneout(variational_dropout(GRU_AND_SIMPLE, 0.3, 0.3), 0.3, 0.3),
     "user_stack": stack(CELLS["projected"], CELLS["attention"], SimpleCell(3)),
 }
 IN_CHUNKS = ScanOptions(save="carries", chunk=2, platform="gpu")
 # test_cells.py holds the cells of the paper to other derivatives.
-QUICK = [("attention", None), ("noisy_stack", IN_CHUNKS)]
+QUICK = [("attention", None), ("dreamer", None), ("noisy_stack", IN_CHUNKS)]
 OTHERS = [
     pytest.param(name, options, marks=pytest.mark.slow)
     for name in DERIVED
