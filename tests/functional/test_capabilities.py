@@ -75,11 +75,6 @@ def run(cell, x=X, params=None, **options):
     return programs.run(cell, params, x, **options)
 
 
-def first_carry(cell):
-    start = jax.jit(cell.initial_carry)
-    return jax.device_get(start(params_of(cell), X[:, 0]))
-
-
 def loss(cell, params, x, **options):
     return total(unroll(cell, params, x, **options)[:2])
 
@@ -99,20 +94,6 @@ def any_batch_axes(cell):
     close((d_params, d_x.reshape(X.shape)), gradient(cell)(params, X))
     d_params, d_x = gradient(cell)(params, X[0])
     close((d_params, d_x[None]), gradient(cell)(params, X[:1]))
-
-
-def streaming(cell):
-    """Steps equal the sequence; batch norm takes the statistics of each step."""
-    whole = run(cell)
-    carry = first_carry(cell)
-    for t in range(T):
-        statistics = None
-        if whole.statistics is not None:
-            statistics = jax.tree.map(lambda a, t=t: a[t], whole.statistics.values)
-        how = {"statistics": statistics}
-        carry, y = programs.one_step(cell, params_of(cell), carry, X[:, t], **how)
-        close(y, whole.outputs[:, t])
-    close(carry, whole.carry)
 
 
 def bfloat16(cell):
@@ -170,21 +151,21 @@ def jax_export(cell):
 
 COLUMNS = (
     any_batch_axes,
-    streaming,
     bfloat16,
     jvp,
     shard_map,
     jax_export,
 )
-# Checks of other files: test_cells.py, test_transforms.py and test_wrappers.py.
+# Checks of other files: test_cells.py, test_transforms.py, test_unroll.py and
+# test_wrappers.py.
 OTHERS = ["masks with holes", "length 0", "resets", "reverse"]
-OTHERS += ["second derivatives", "explicit mesh", "zoneout"]
+OTHERS += ["second derivatives", "explicit mesh", "zoneout", "streaming"]
 
 # By default each check runs with one cell. What treats statistics of the batch apart
 # runs with batch norm, too. All cells have all checks in the nightly job.
 QUICK = {
     "LSTM, layer": (bfloat16, any_batch_axes),
-    "GRU, batch": (streaming, bfloat16, shard_map),
+    "GRU, batch": (bfloat16, shard_map),
     "DreamerGRU, layer": (jvp, jax_export),
 }
 

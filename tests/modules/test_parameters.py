@@ -76,6 +76,8 @@ def test_parameters_of_linen_that_do_not_fit_are_refused():
     ):
         with refused(ValueError, "LSTMCell: ", message):
             Linen.named("LSTM", norm=norm).apply(X, params=params)
+    with refused(ValueError, "stack: params must be a tuple"):
+        Linen.rnn(STACK).apply(X, params={"1": given})
 
 
 class WithOthers(linen.GRU):
@@ -191,19 +193,6 @@ def test_names_of_options_are_known():
         names = shapes_of(cell, D)[0].keys()
         assert own_params((), dict.fromkeys(names)).keys() == names
     assert not own_params((), dict.fromkeys(("lora", "w_out", "gain", "scale", "head")))
-
-
-def test_an_incomplete_stack_is_refused():
-    module = linen.RNN(STACK)
-    variables = drawn(jax.eval_shape(module.init, jax.random.key(0), X))
-    cells = variables["params"]["cell"]
-    without_bias = {"1": {n: a for n, a in cells["1"].items() if n != "bias"}}
-    for params, message in (
-        ({"cell": cells | without_bias}, "GRUCell: params has no 'bias'"),
-        ({"cell": {"1": cells["1"]}}, "stack: params must be a tuple"),
-    ):
-        with refused(ValueError, message):
-            jax.eval_shape(module.apply, {"params": params}, X)
 
 
 def test_layers_are_sorted_as_numbers():

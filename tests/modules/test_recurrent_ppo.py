@@ -94,13 +94,10 @@ def test_advantages_are_the_sum_of_discounted_errors():
     values = np.float64(np.concatenate([seen.values, last[:, None]], 1))
     continues = SHORT.discount * (1.0 - seen.done)
     errors = seen.rewards + continues * values[:, 1:] - values[:, :-1]
-    expected = np.zeros_like(errors)
-    for t in range(SHORT.steps):
-        weight = np.ones(len(errors))
-        for k in range(t, SHORT.steps):
-            expected[:, t] += weight * errors[:, k]
-            weight *= SHORT.trace * continues[:, k]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    beyond = np.zeros(len(errors))
+    for t in reversed(range(SHORT.steps)):
+        beyond = errors[:, t] + SHORT.trace * continues[:, t] * beyond
+        np.testing.assert_allclose(found[:, t], beyond, atol=1e-5)
 
 
 each_memory = pytest.mark.parametrize("memory", [True, False])
