@@ -158,8 +158,6 @@ def test_mistakes_are_named():
     w, x = draw(1, FEATURES, UNITS), draw(2, CASES, FEATURES)
     with refused("'instance'", error=ValueError):
         theory.normalized_sums("instance", w, x)
-    with refused("positive", error=ValueError):
-        theory.measure_row(layer("layer"), w, x, key=jax.random.key(0), factor=-1.0)
     theta = draw(1, UNITS, FEATURES + 1)
     with refused("theta has shape (4, 7)", error=ValueError):
         theory.block_fisher("layer", theta, x, theory.bernoulli)

@@ -40,20 +40,13 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flatten({"hi": {"bias": 1, "kernel": 2}})
     {'hi:bias': 1, 'hi:kernel': 2}
     """
-    if not isinstance(tree, Mapping):
-        raise ValueError(
-            "convert: weights are a mapping of names to arrays, not a "
-            f"{type(tree).__name__}"
-        )
     flat = {}
     for name, value in tree.items():
-        found = {f"{prefix}{name}": value}
         if isinstance(value, Mapping):
-            found = flatten(value, f"{prefix}{name}{LEVEL}")
-        if twice := found.keys() & flat.keys():
-            raise ValueError(f"convert: there are two weights {listed(twice)}")
-        flat |= found
-    return {name: value for name, value in flat.items() if value is not None}
+            flat |= flatten(value, f"{prefix}{name}{LEVEL}")
+        elif value is not None:
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:

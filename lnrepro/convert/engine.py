@@ -213,13 +213,8 @@ def _pieces(layout, cell, numbers):
             blocks |= {f"-{gate}": -block for gate, block in blocks.items()}
             # Number 0 stands for no entry.
             blocks["_"] = np.zeros((*positions.shape[:-1], cell.features), int)
-            gates = row.gates.split()
-            if not blocks.keys() >= set(gates):
-                raise ValueError(
-                    f"convert: row {row.name!r} has the gates {row.gates!r}; the "
-                    f"layout's order is {layout.order!r}"
-                )
-            positions = np.concatenate([blocks[gate] for gate in gates], axis=-1)
+            ordered = [blocks[gate] for gate in row.gates.split()]
+            positions = np.concatenate(ordered, axis=-1)
         pieces.append((row, positions.T if row.transposed else positions))
     return pieces
 

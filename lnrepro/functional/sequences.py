@@ -227,27 +227,20 @@ def use_of_first_carry(
 
 
 def statistics_of_steps(
-    cell: Cell, statistics: dict | None, direction: Direction, steps: int
+    statistics: dict | None, direction: Direction, steps: int
 ) -> dict | None:
     """Return population statistics as those of each step.
 
     Args:
-      cell: the cell.
       statistics: {site: (mean, var)}, each [T_max, n]. None returns None.
       direction: that of the run.
       steps: T.
 
     Returns:
       {site: (mean, var)}, each [T, n]. Steps beyond T_max have those of the last one.
-
-    Raises:
-      ValueError: the cell has no batch norm.
     """
     if statistics is None:
         return None
-    if not cell.sites:
-        raise ValueError("unroll: statistics are for cells with norm='batch'")
-
     numbers = direction.of_steps(jnp.arange(steps))
 
     # Steps beyond T_max use the last row, as Cooijmans et al. (2016) do.

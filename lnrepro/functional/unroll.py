@@ -125,8 +125,7 @@ def unroll(
     Raises:
       TypeError: integer inputs, a carry of another dtype, floating-point resets or
         lengths, forward-mode differentiation of the lean backward pass.
-      ValueError: a shape that does not fit, parameters of another cell, statistics for
-        a cell without batch norm.
+      ValueError: a shape that does not fit, parameters of another cell.
 
     >>> from lnrepro.functional import LSTMCell
     >>> cell = LSTMCell(8, norm="layer")
@@ -151,7 +150,7 @@ def unroll(
     direction = sequences.direction_of(cell, seq_lengths, reverse, keep_order)
     x, resets, mask = direction.inputs((x, resets, mask))
     x = sequences.without_padding(x, mask)
-    given_statistics = sequences.statistics_of_steps(cell, statistics, direction, steps)
+    given_statistics = sequences.statistics_of_steps(statistics, direction, steps)
 
     # Noise and the first carry. T may be 0.
     first = x[0] if steps else x.sum(0)

@@ -139,19 +139,11 @@ def measure_row(
       kernel: where the weights are changed.
       x: the data. For a batch-normalised model it is the data distribution.
       key: draws the two shifts.
-      factor: of the four re-scalings, positive.
+      factor: of the four re-scalings. A negative one turns the sign of the output.
 
     Returns:
       {column: `change` of the output}. Zero means invariant.
-
-    Raises:
-      ValueError: `factor` is not positive.
     """
-    if not factor > 0:
-        raise ValueError(
-            f"factor is {factor}; Table 1 holds for positive factors only (a negative "
-            "one turns the sign)"
-        )
     before = model(kernel, x)
     # One program: by itself, every operation would be compiled.
     changed = jax.jit(transformations)(kernel, x, key=key, factor=factor)

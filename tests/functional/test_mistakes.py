@@ -56,7 +56,6 @@ WRONG_VALUES = [
     ("seq_lengths has shape", lambda: run(seq_lengths=np.array([2]))),
     ("carry has shape", lambda: run(initial_carry=(ZEROS[:1], ZEROS))),
     ("this cell's is", lambda: run(initial_carry=ZEROS)),
-    ("norm='batch'", lambda: run(statistics={"x": (ZEROS, ZEROS)})),
     ("step: reset has shape", lambda: run_step(reset=np.ones(3, bool))),
     # Parameters of another cell.
     ("gain_h", lambda: unroll(CELL, problem(LSTMCell(H, "none"))[0], X)),

@@ -112,6 +112,21 @@ class Weights(Norm):
         return 3 * weight
 
 
+class Prepared(Product):
+    """A norm that asks for weights, and is not right without them."""
+
+    def prepare(self, params, weight):
+        """Return another weight."""
+        return 3 * weight
+
+
+class LengthOfState(Product):
+    """A length of what is no weight."""
+
+    of_product = None
+    of_state = ("length",)
+
+
 class Statistics(Product):
     """A norm with statistics of the batch."""
 
@@ -154,6 +169,8 @@ APPLY = {
     Apart: ("lstm", "lstm_joint", "gru", "gru_before", "simple"),
     Length: ("lstm", "gru", "simple", "gru_before"),
     Weights: ("lstm", "lstm_joint", "gru", "gru_before", "simple", "dreamer"),
+    Prepared: tuple(ALL_CELLS.keys() - {"blocks"}),
+    LengthOfState: (),
     Statistics: tuple(ALL_CELLS),
     Empty: (),
     Undeclared: (),
@@ -195,4 +212,4 @@ def test_the_epsilon_of_a_norm_comes_before_that_of_the_cell(name):
 
     assert found(Product()) == {0.25}
     assert found(Product(epsilon=0.5)) == {0.5}
-    assert found(Product(epsilon=1e-5)) == {1e-5}
+    assert found(Product(epsilon=0.0)) == {0.0}

@@ -214,10 +214,6 @@ class DreamerBlockGRUCell(NormedCell):
         new_h = _mix(add_row(gates, params, "bias_gates"), carry)
         return new_h, normalise.statistics
 
-    def output(self, carry):
-        """Return h, the carry itself."""
-        return carry
-
 
 def _mix(a, h, activation_fn=jnp.tanh):
     """Return h_t from the pre-activations a [..., 3H] and h_{t-1} [..., H]."""

@@ -106,6 +106,10 @@ class NormedCell(Cell):
                 specs[f"{name}_{site}"] = ParamSpec(starts[name], (norm.size,))
         return specs
 
+    def output(self, carry):
+        """Return h, the carry itself."""
+        return carry
+
     def by_product(self, params: dict) -> dict:
         """Return parameters whose weights are those that the sites name."""
         return params
@@ -241,10 +245,6 @@ class GatedCell(NormedCell):
             if norm.is_plain:
                 prepared.pop(f"length_{site}", None)
         return split(prepared)
-
-    def output(self, carry):
-        """Return h, the carry itself."""
-        return carry
 
     @property
     def learns_carry(self):
