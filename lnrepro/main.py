@@ -259,18 +259,8 @@ def main(argv: list[str] | None = None) -> int:
     return exit_code(run_here, "training")
 
 
-def _exit(code):
-    """Exit, and after a failure without waiting for threads.
-
-    When a save fails, Orbax's threads may wait for each other for many minutes, and
-    Python waits for them.
-    """
-    if code:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        peers.leave(code)
-        os._exit(code)
-
-
 if __name__ == "__main__":
-    _exit(main())
+    code = main()
+    if code:
+        peers.leave(code)
+    sys.exit(code)

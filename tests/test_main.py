@@ -302,11 +302,3 @@ def test_only_our_own_compilation_cache_has_a_limit(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setattr(pathlib.Path, "home", mock.Mock(side_effect=RuntimeError))
     assert not any(name.startswith("jax_compilation_cache") for name in set_to())
-
-
-def test_a_failure_does_not_wait_for_threads_that_wait():
-    code = (
-        "import threading; from lnrepro import main; "
-        "threading.Thread(target=threading.Event().wait).start(); main._exit(1)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 1

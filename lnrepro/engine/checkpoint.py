@@ -184,6 +184,9 @@ class Store:
             multiprocessing_options=processes,
             max_to_keep=KEPT if name == "last" else None,
             cleanup_tmp_directories=True,
+            # With orbax-checkpoint 0.12.8, threads that wait for a folder wait for many
+            # minutes where Orbax then refuses the save, and Python's exit for them.
+            async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
         )
         handlers = {
             # Trained float32 weights hardly compress, and compressing takes longer than

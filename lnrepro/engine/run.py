@@ -16,7 +16,6 @@ from lnrepro.engine import distribute, experiment, optim, peers, run_config, wor
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.train_step import State, make_init, make_step
-from lnrepro.errors import UserError
 
 
 class Run:
@@ -108,18 +107,8 @@ class Run:
         peers.agree("data", {"the data": self.data.fingerprint})
 
     def initial(self) -> State:
-        """Return the state before the first step, as NumPy arrays.
-
-        Raises:
-          UserError: an array has no elements.
-        """
-        state = jax.tree.map(np.array, jax.jit(self._init)(self._init_key))
-        for path, x in jax.tree.leaves_with_path(state):
-            # Orbax's threads wait for minutes after it has refused one.
-            if not x.size:
-                name = jax.tree_util.keystr(path)
-                raise UserError(f"{name} of the state has no elements: it is not saved")
-        return state
+        """Return the state before the first step, as NumPy arrays."""
+        return jax.tree.map(np.array, jax.jit(self._init)(self._init_key))
 
     def shapes(self) -> State:
         """Return the shapes of the state; nothing is computed."""
