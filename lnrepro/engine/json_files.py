@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 import zlib
-from typing import IO, Any
+from typing import Any
 
 from lnrepro.errors import UserError
 
@@ -55,12 +55,6 @@ def replace(path: pathlib.Path, contents: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def is_at(path: pathlib.Path, file: IO) -> bool:
-    """Whether a path is that of an open file still, not removed, moved or replaced."""
-    ours = os.fstat(file.fileno())
-    return path.exists() and os.path.samestat(path.stat(), ours)
 
 
 def read_checked(path: pathlib.Path, digest: int | None) -> bytes:

@@ -156,19 +156,26 @@ class RecordFile:
         count, size, digest = self.written
         self.written = Records(count + 1, size + len(line), zlib.crc32(line, digest))
 
-    def flush(self) -> Records:
-        """Put all records on disk, and return `written`.
+    def check_ours(self) -> None:
+        """Check that the run directory is still ours, before anything is written to it.
 
         Raises:
-          RunError: the file in the run directory is not the one that is written, or was
-            changed, as by an editor.
+          RunError: the file in it is not the one that is written, or was changed, as by
+            an editor.
         """
-        is_there = json_files.is_at(self._path, self._file)
-        if not is_there or self._path.stat().st_size != self.written.size:
+        ours = os.fstat(self._file.fileno())
+        # The open file is still written after its folder is moved.
+        is_there = self._path.exists() and os.path.samestat(self._path.stat(), ours)
+        if not is_there or ours.st_size != self.written.size:
             raise RunError(
-                f"{self._path} was replaced or changed while the run trained: put the "
-                "file back, then the same command resumes"
+                f"{self._path} was removed, moved, replaced or changed while the run "
+                "trained: put it back, then the same command resumes; nothing more is "
+                "written there"
             )
+
+    def flush(self) -> Records:
+        """Put all records on disk, and return `written`; see also `check_ours`."""
+        self.check_ours()
         os.fsync(self._file.fileno())
         return self.written
 

@@ -18,7 +18,6 @@ from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.metrics import RecordFile
 from lnrepro.engine.progress import HEAD, table
 from lnrepro.engine.run import Run
-from lnrepro.engine.workdir import Lock
 from lnrepro.errors import say
 
 # Training metrics are printed at most this often.
@@ -28,28 +27,28 @@ PRINT_EVERY_S = 5.0
 class Output:
     """What a run shows and writes, besides its checkpoints.
 
-    Process 0 holds the lock of the run directory. In the others, nothing is done.
+    Process 0 alone writes. In the others, nothing is done.
     """
 
-    def __init__(self, run: Run, lock: Lock | None, start: Checkpoint):
+    def __init__(self, run: Run, writes: bool, start: Checkpoint):
         """Open the records, see `RecordFile`.
 
         Args:
           run: the run.
-          lock: the lock of its directory, None in the other processes.
+          writes: whether this process is the first one.
           start: where it starts.
         """
-        self._run, self._lock = run, lock
+        self._run, self._writes = run, writes
         # The step and the time from which the rate is measured.
         self._start, self._last_print = None, 0.0
-        if not lock:
+        if not writes:
             return
         self._records = RecordFile(run.folder, start.step, start.notes.records)
         self._events = Events(run.folder / "tensorboard", start.step + 1)
 
     def say(self, *lines: str) -> None:
         """Print lines."""
-        for text in lines if self._lock else ():
+        for text in lines if self._writes else ():
             say(text)
 
     def compiled(self, step: int, kernels: list[str]) -> None:
@@ -70,7 +69,7 @@ class Output:
           values: {name: number}.
           important: whether to print them now, as those of evaluations.
         """
-        if not self._lock:
+        if not self._writes:
             return
         epoch = round(step / self._run.steps_per_epoch, 6)
         about = {"step": step, "epoch": epoch, "data": self._run.config.data.name}
@@ -87,12 +86,12 @@ class Output:
         """Write what evaluations show.
 
         Raises:
-          RunError: the run directory is not ours, see `Lock.check_held`.
+          RunError: the run directory is not ours, see `RecordFile`.
           OSError: the disk failed.
         """
-        if not self._lock:
+        if not self._writes:
             return
-        self._lock.check_held()
+        self._records.check_ours()
         for evaluation in evaluations:
             artifacts.write(self._run.folder / "artifacts", evaluation)
 
@@ -100,12 +99,10 @@ class Output:
         """Put all records on disk, and return what a checkpoint says of them.
 
         Raises:
-          RunError: the run directory or its records are not ours, see
-            `Lock.check_held` and `RecordFile.flush`.
+          RunError: the run directory is not ours, see `RecordFile`.
         """
-        if not self._lock:
+        if not self._writes:
             return ()
-        self._lock.check_held()
         self._events.flush()
         return self._records.flush()
 
@@ -116,9 +113,9 @@ class Output:
           best: the best evaluation, see `Notes`.
 
         Returns:
-          The last value of every number; {} without the lock.
+          The last value of every number; {} in the other processes.
         """
-        if not self._lock:
+        if not self._writes:
             return {}
         run, folder = self._run, self._run.folder
         self.flush()

@@ -3,7 +3,7 @@
 `train` does what happens once in a run:
 
 1. Check the config, the data and the devices (`Run`, `Placement`).
-2. Lock the run directory (`Lock`), and see whether it has a run of this config.
+2. Lock the run directory, and see whether it has a run of this config.
 3. Start: save the state of step 0 and read it back, or restore the newest checkpoint
    (`Store`, `Checkpoint`, `Notes`).
 4. Train to the last step (`Trainer`), and run the evaluations at the end.
@@ -61,16 +61,15 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     run.check()
     with contextlib.ExitStack() as stack:
         # Process 0 alone locks the run directory and writes to it.
-        lock = None
+        writes = jax.process_index() == 0
 
         def open_folder():
-            nonlocal lock
-            lock = stack.enter_context(workdir.lock(folder))
+            stack.enter_context(workdir.lock(folder))
             return workdir.open_run(folder, run.identity)
 
         opened = peers.from_first("folder", open_folder)
         if opened == "finished":
-            if lock:
+            if writes:
                 say(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
                     "its numbers again"
@@ -82,23 +81,23 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             notes = Notes(**run.identity)
             start = store.begin(run.initial(), notes._asdict())
             start = start._replace(notes=notes)
-            if lock:
+            if writes:
                 workdir.describe(folder, run.identity, run.data.facts)
         else:
             start = _restore(run, store)
-        stack.enter_context(kernels.kept(folder, writes=bool(lock)))
-        output = Output(run, lock, start)
+        stack.enter_context(kernels.kept(folder, writes=writes))
+        output = Output(run, writes, start)
         begins = f"resuming at step {start.step} of" if start.step else "training"
         output.say(
             f"{title(config)}, seed {config.seed}: {begins} {run.total_steps} steps on "
             f"{jax.device_count()} x {jax.devices()[0].platform}, in {folder}"
         )
-        if lock and opened == "resumed":
+        if writes and opened == "resumed":
             output.say(*provenance.record_resume(folder, start.step))
         try:
             best = Trainer(run, store, start, output).train()
         except Diverged as e:
-            if lock:
+            if writes:
                 where = {"metric": e.metric, "step": e.step}
                 json_files.write(folder / workdir.DIVERGED, where)
             raise

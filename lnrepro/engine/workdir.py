@@ -6,14 +6,14 @@ import json
 import pathlib
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files, provenance
 from lnrepro.engine.checkpoint import saved_steps
 from lnrepro.engine.run_config import check_same
-from lnrepro.errors import RunError, UserError
+from lnrepro.errors import UserError
 
 # The checkpoints from which a run goes on.
 LAST = "checkpoints/last"
@@ -34,33 +34,8 @@ def default(config: ConfigDict, variant: str) -> pathlib.Path:
     return pathlib.Path("runs") / experiment / name
 
 
-class Lock(NamedTuple):
-    """The lock of a run directory, which this process holds.
-
-    Attributes:
-      folder: the run directory.
-      file: the locked file.
-    """
-
-    folder: pathlib.Path
-    file: IO
-
-    def check_held(self) -> None:
-        """Check that the directory is still ours, before anything is written to it.
-
-        Raises:
-          RunError: it was removed, moved or replaced. It may be another run's.
-        """
-        # The open file is still locked after its folder is moved.
-        if not json_files.is_at(self.folder / "lock", self.file):
-            raise RunError(
-                f"{self.folder} was removed, moved or replaced during the run; nothing "
-                "more is written there"
-            )
-
-
 @contextlib.contextmanager
-def lock(workdir: pathlib.Path) -> Iterator[Lock]:
+def lock(workdir: pathlib.Path) -> Iterator[None]:
     """Hold the right to write to a run directory, and make the directory.
 
     The system releases the lock when the process ends, however it ends.
@@ -90,7 +65,7 @@ def lock(workdir: pathlib.Path) -> Iterator[Lock]:
                 f"cannot write to --workdir {workdir}, or lock a file there: "
                 f"{e.strerror}"
             ) from None
-        yield Lock(workdir, file)
+        yield
 
 
 def is_training(workdir: pathlib.Path) -> bool:

@@ -126,7 +126,7 @@ def test_a_directory_that_vanishes_is_not_written_anew(
         if replaced:
             shutil.copytree(toy_run, folder)
 
-    with refused("removed, moved or replaced during the run", error=RunError):
+    with refused("removed, moved, replaced or changed", error=RunError):
         disturbed(monkeypatch, folder, 7, harm)
     if replaced:
         assert_same_run(toy_run, folder)
@@ -163,6 +163,6 @@ def replace(path):
 @pytest.mark.parametrize("harm", [replace, truncate, os.remove])
 def test_records_that_are_changed_end_the_run(killed, monkeypatch, harm):
     path = killed / "metrics.jsonl"
-    with refused(f"{path} was replaced or changed", error=RunError):
+    with refused(f"{path} was removed, moved, replaced or changed", error=RunError):
         disturbed(monkeypatch, killed, 7, lambda: harm(path))
     assert not (killed / "results.json").exists()
