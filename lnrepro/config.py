@@ -236,26 +236,18 @@ def variants(
             # A field that is None keeps its type, so that a flag can set it.
             if field.may_be_none:
                 value = FieldReference(value, field_type=field.kind)
-            _set(config, name, value)
+            for part in reversed(name.split(".")):
+                value = {part: value}
+            config.update(value)
         config.experiment = experiment
         for change in choose("variant", changes, variant):
-            for name, value in flat(change).items():
+            for name in flat(change):
                 if name not in known and name.partition(".")[0] not in OPEN:
                     raise ValueError(no_field(name, known))
-                _set(config, name, value)
+            config.update(change)
         return config.lock()
 
     return get_config
-
-
-def _set(config: ConfigDict, name: str, value: Any) -> None:
-    """Set a field by its dotted name, and make its groups."""
-    *groups, last = name.split(".")
-    for group in groups:
-        if group not in config:
-            config[group] = ConfigDict()
-        config = config[group]
-    config[last] = value
 
 
 def no_field(name: str, known: Collection[str]) -> str:

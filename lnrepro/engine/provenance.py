@@ -64,15 +64,8 @@ def git_commit() -> str | None:
 
     "+" at its end means that there are uncommitted changes.
     """
-    commit = _git("rev-parse", "HEAD")
-    if commit and _git("status", "--porcelain", "--untracked-files=no"):
-        commit += "+"
-    return commit
-
-
-def _git(*arguments) -> str | None:
-    """Return what git says about the package's own checkout, None if it fails."""
-    command = ["git", "-C", os.path.dirname(__file__), *arguments]
+    command = ["git", "-C", os.path.dirname(__file__), "describe", "--always"]
+    command += ["--abbrev=40", "--exclude=*", "--dirty=+"]
     try:
         return subprocess.check_output(
             command, stderr=subprocess.DEVNULL, text=True, timeout=10
