@@ -9,11 +9,6 @@ import re
 from lnrepro.errors import UserError
 
 
-def is_path(text: str) -> bool:
-    """Whether a text can only be a path that `local_path` changes or refuses."""
-    return re.match(r"~[\w.-]*(/|$)|[a-z][\w+.-]*://", text) is not None
-
-
 def local_path(path: str | os.PathLike, name: str) -> pathlib.Path:
     """Return a path of this machine, where "~" is the home folder.
 

@@ -92,9 +92,3 @@ def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> None:
         _draw_panel(ax, records, *panel)
     figure.suptitle(title(config))
     figure.savefig(_path(workdir / "artifacts", "curves.png"), dpi=120)
-
-
-def files(workdir: pathlib.Path) -> list[pathlib.Path]:
-    """Return the files in the artifacts of a run, the curves first."""
-    found = [path for path in (workdir / "artifacts").rglob("*") if path.is_file()]
-    return sorted(found, key=lambda path: (path.stem != "curves", path))

@@ -197,13 +197,12 @@ class Store:
             "notes": ocp.JsonCheckpointHandler(multiprocessing_options=processes),
         }
         # Orbax accepts absolute paths only.
-        with _errors_of(f"open {self.folder / name}"):
-            self._managers[name] = ocp.CheckpointManager(
-                (self.folder / name).absolute(), options=options, item_handlers=handlers
-            )
+        self._managers[name] = ocp.CheckpointManager(
+            (self.folder / name).absolute(), options=options, item_handlers=handlers
+        )
         return self._managers[name]
 
-    def begin(self, state: Any, notes: dict[str, Any]) -> Checkpoint:
+    def begin(self, state: Any, notes: dict[str, Any]) -> Any:
         """Save the state of step 0 and read it back.
 
         What cannot be saved or read is found before it has cost anything.
@@ -213,7 +212,7 @@ class Store:
           notes: JSON values to save with it.
 
         Returns:
-          What was read.
+          The state that was read.
 
         Raises:
           UserError: it is not equal to the bit; the array or the path is named.
@@ -221,7 +220,7 @@ class Store:
         try:
             self.save("last", 0, state, notes)
             self.wait()
-            return _read(self.folder / "last/0", state)
+            return _read(self.folder / "last/0", state).state
         except (MemoryError, ModuleNotFoundError):
             raise
         # Orbax and TensorStore raise many types.

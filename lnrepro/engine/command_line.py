@@ -1,12 +1,13 @@
 """Command lines that report a mistake in one line."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lnrepro.errors import UserError
-from lnrepro.paths import is_path, local_path
+from lnrepro.paths import local_path
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,6 +46,7 @@ def _local(word: str) -> str:
     """Return a word of a command line with the `local_path` of what is a path in it."""
     start = word.find("=") + 1 if word.startswith("-") else 0
     flag, value = word[:start], word[start:]
-    if is_path(value):
+    # What can only be a path that is changed or refused.
+    if re.match(r"~[\w.-]*(/|$)|[a-z][\w+.-]*://", value):
         return f"{flag}{local_path(value, flag.rstrip('=') or 'a path')}"
     return word

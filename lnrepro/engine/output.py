@@ -52,12 +52,14 @@ class Output:
             say(text)
 
     def compiled(self, step: int, kernels: list[str]) -> None:
-        """Note that the first call, which ends with `step`, is compiled.
+        """Note the first call that is compiled. Later ones change nothing.
 
         Args:
-          step: the step.
+          step: the step that it ends with.
           kernels: what recurrences run as.
         """
+        if self._start:
+            return
         self._start = step, time.monotonic()
         self.say(*provenance.about_kernels(kernels))
 

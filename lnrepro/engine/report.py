@@ -49,8 +49,11 @@ def write(
     """
     about = json.loads((folder / "config.json").read_bytes())
     sections = [f"<h2>Numbers</h2>{_table(numbers)}"]
-    for path in artifacts.files(folder):
-        sections.append(_shown(path, str(path.relative_to(folder / "artifacts"))))
+    root = folder / "artifacts"
+    found = [path for path in root.rglob("*") if path.is_file()]
+    # The curves come first.
+    for path in sorted(found, key=lambda path: (path.stem != "curves", path)):
+        sections.append(_shown(path, str(path.relative_to(root))))
     # Every text is escaped: names and values of a run may come from a stranger.
     text = PAGE.format(
         title=escape(artifacts.title(about["config"])),

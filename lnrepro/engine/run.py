@@ -15,7 +15,7 @@ from lnrepro.data.stream import Stream
 from lnrepro.engine import distribute, experiment, optim, peers, run_config, workdir
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
-from lnrepro.engine.train_step import State, make_init, make_step
+from lnrepro.engine.train_step import State, make_step
 
 
 class Run:
@@ -54,7 +54,6 @@ class Run:
         self.evals = experiment.schedules(config)
         self.experiment = experiment.load(config)
         self.optimizer = optim.make(config, self.total_steps)
-        self._init = make_init(self.experiment, self.optimizer)
         # The keys of the parameters and of the training.
         self._init_key, self._step_key = jax.random.split(jax.random.key(config.seed))
 
@@ -105,6 +104,14 @@ class Run:
         # config.json.
         _ = self.placement, self.shapes()
         peers.agree("data", {"the data": self.data.fingerprint})
+
+    def _init(self, key):
+        """Return the state before the first step; it may be traced."""
+        # Parameters get gradients, other collections do not.
+        collections = dict(self.experiment.init(key))
+        params = collections.pop("params")
+        step: Any = np.zeros([], np.int32)
+        return State(step, params, collections, self.optimizer.init(params))
 
     def initial(self) -> State:
         """Return the state before the first step, as NumPy arrays."""

@@ -79,8 +79,8 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         stack.callback(store.close)
         if opened == "new":
             notes = Notes(**run.identity)
-            start = store.begin(run.initial(), notes._asdict())
-            start = start._replace(notes=notes)
+            state = store.begin(run.initial(), notes._asdict())
+            start = Checkpoint(0, state, notes)
             if writes:
                 workdir.describe(folder, run.identity, run.data.facts)
         else:
@@ -199,7 +199,6 @@ class Trainer:
         # calls.
         intervals = {run.config.steps_per_call, self._log_every, self._save_every}
         intervals |= set(run.evals.every.values())
-        is_first = True
         while self._step < total:
             # Steps, up to the next point where something is due.
             n = min(every - self._step % every for every in intervals)
@@ -209,9 +208,7 @@ class Trainer:
             with watched() as seen:
                 self._state, metrics = compiled(self._state, batch)
             self._step += n
-            if is_first:
-                self._output.compiled(self._step, seen)
-                is_first = False
+            self._output.compiled(self._step, seen)
 
             # Log. This waits for the call before the newest AHEAD.
             self._meter.add(self._step, metrics, self._is_due(self._log_every))

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from lnrepro.engine.experiment import Experiment
@@ -34,21 +33,6 @@ class State(NamedTuple):
     def vars(self) -> dict[str, Any]:
         """Parameters and collections, for the functions of an experiment."""
         return {"params": self.params, **self.collections}
-
-
-def make_init(
-    exp: Experiment, optimizer: optax.GradientTransformation
-) -> Callable[[jax.Array], State]:
-    """Return (key) -> the state before the first step."""
-
-    def init(key):
-        # Parameters get gradients, other collections do not.
-        collections = dict(exp.init(key))
-        params = collections.pop("params")
-        step: Any = np.zeros([], np.int32)
-        return State(step, params, collections, optimizer.init(params))
-
-    return init
 
 
 def make_step(
