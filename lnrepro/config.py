@@ -232,7 +232,7 @@ def variants(
     def get_config(variant: str = "") -> ConfigDict:
         config = ConfigDict()
         for name, field in known.items():
-            value = field.default
+            value: Any = field.default
             # A field that is None keeps its type, so that a flag can set it.
             if field.may_be_none:
                 value = FieldReference(value, field_type=field.kind)
