@@ -6,6 +6,7 @@ made-up inputs of the sizes and dtypes of the user's own.
 
 import functools
 import json
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -86,23 +87,23 @@ def autotune(function: Callable, *arguments: Any) -> list[dict]:
 def measure(noted: list) -> list[dict]:
     """Measure scans that have no record, print a table, and return all records."""
     print(ROW.format(*COLUMNS))
-    # A scan may have been traced several times.
-    scans = {scan.file: scan for scan in noted}
     records = []
-    for file, scan in scans.items():
-        record = tuning.records().get(file)
-        if record and record["reason"] == UNFINISHED:
-            print("the measurement of the next scan did not end the last time")
-            record = None
-        records.append(record or _recorded(file, scan))
+    # A scan may have been traced several times.
+    for file, scan in {scan.file: scan for scan in noted}.items():
+        records.append(_record(file, scan))
         print(ROW.format(*map(records[-1].get, COLUMNS)), flush=True)
     # So that the next call has the kernels.
     jax.clear_caches()
     return records
 
 
-def _recorded(file, scan):
-    """Measure a scan, and return its record."""
+def _record(file, scan):
+    """Return the record of a scan, which is measured if it has none."""
+    record = tuning.records().get(file)
+    if record and record["reason"] != UNFINISHED:
+        return record
+    if record:
+        print("the measurement of the next scan did not end the last time")
     about = scan.about | tuning.machine()
 
     def keep(found):
@@ -184,7 +185,7 @@ def _timed(scan, values, exact, way):
             for a, b in zip(results, exact, strict=True)
         ]
         bits.add(b"".join(a.tobytes() for a in results))
-    return np.median(times), np.max(errors), len(bits) == 1, way.layout
+    return statistics.median(times), np.max(errors), len(bits) == 1, way.layout
 
 
 def _training_step(scan, way):
@@ -205,7 +206,7 @@ def _training_step(scan, way):
 def _made_up(rng, a):
     """An array like an argument of a scan."""
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-        return jax.random.split(jnp.zeros((), a.dtype), a.shape)
+        return jnp.zeros(a.shape, a.dtype)
     # Products by a weight [..., D, N] are of the size of what it multiplies.
     made = rng.standard_normal(a.shape) / np.sqrt((1, 1, *a.shape)[-2])
     if not jnp.issubdtype(a.dtype, jnp.floating):
