@@ -432,7 +432,7 @@ def test_float64_is_named(hopper, x64):
 MACHINES = {
     "this GPU is not of compute capability 8.0": (7, 12080, "there"),
     "the driver is one of CUDA 12.00": (8, 12000, "there"),
-    "NVRTC is not installed": (9, 12080, None),
+    "NVRTC is not installed": (9, 12010, None),
 }
 
 
