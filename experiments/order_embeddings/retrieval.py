@@ -8,7 +8,6 @@ Shape letters: N images, C captions, K dimensions.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -47,20 +46,8 @@ def error_matrix(
     return matrix
 
 
-class Ranks(NamedTuple):
-    """Where the right answers to the queries of one direction are.
-
-    Attributes:
-      ranks: rank of the right answer, counted from 0.
-      best: the rank if ties counted for the model.
-    """
-
-    ranks: np.ndarray
-    best: np.ndarray
-
-
-def ranks(errors: np.ndarray, image_of: np.ndarray) -> tuple[Ranks, Ranks]:
-    """Compute the rank of the right answer to every query.
+def scores(errors: np.ndarray, image_of: np.ndarray) -> dict[str, float]:
+    """Compute recalls and mean and median ranks.
 
     The right answer to a caption is its image. That to an image is the best one of its
     captions.
@@ -71,24 +58,31 @@ def ranks(errors: np.ndarray, image_of: np.ndarray) -> tuple[Ranks, Ranks]:
         caption.
 
     Returns:
-      The ranks of images by captions [C] and of captions by images [N].
+      image_r1, image_r5, image_r10 in percent, image_mean_rank and image_median_rank
+      counted from 1, of the retrieval of images by captions; and caption_..., of
+      captions by images. The median is rounded down. image_ties is the percentage of
+      queries whose right answer has the same error as a wrong one, and
+      image_r1_ties_first is image_r1 if these counted for the model.
     """
     count, images = errors.shape
     numbers = np.arange(count)
     # The error of each caption with its own image [C], and the smallest of an image's.
     own = errors[numbers, image_of]
-    first = np.searchsorted(image_of, np.arange(images))
-    best = np.minimum.reduceat(own, first)
+    best = np.minimum.reduceat(own, np.searchsorted(image_of, np.arange(images)))
     # In both directions, the right answers are the captions with their own images.
     is_right = np.zeros(errors.shape, bool)
     is_right[numbers, image_of] = True
-    return _ranks(errors, own[:, None], is_right, 1), _ranks(errors, best, is_right, 0)
+    found = {}
+    for way, right, axis in (("image", own[:, None], 1), ("caption", best, 0)):
+        for name, score in _scores(errors, right, is_right, axis).items():
+            found[f"{way}_{name}"] = score
+    return found
 
 
-def _ranks(
+def _scores(
     errors: np.ndarray, right: np.ndarray, is_right: np.ndarray, axis: int
-) -> Ranks:
-    """Count the wrong answers whose errors are not larger than that of the right one.
+) -> dict[str, float]:
+    """Compute the scores of one direction.
 
     Args:
       errors: [C, N].
@@ -96,38 +90,18 @@ def _ranks(
       is_right: [C, N], which answers are right.
       axis: the axis of the answers.
     """
-    # Not the same as errors <= right, which is False for NaN.
-    last = (~(errors > right) & ~is_right).sum(axis)
-    best = last - ((errors == right) & ~is_right).sum(axis)
-    return Ranks(last, best)
-
-
-def scores(errors: np.ndarray, image_of: np.ndarray) -> dict[str, float]:
-    """Compute recalls and mean and median ranks.
-
-    Args:
-      errors: [C, N].
-      image_of: see `ranks`.
-
-    Returns:
-      image_r1, image_r5, image_r10 in percent, image_mean_rank and image_median_rank
-      counted from 1, of the retrieval of images by captions; and caption_..., of
-      captions by images. The median is rounded down. image_ties is the percentage of
-      queries whose right answer has the same error as a wrong one, and
-      image_r1_ties_first is image_r1 if these counted for the model.
-    """
-    found = {}
+    # The wrong answers whose errors are not larger. That is not the same as
+    # errors <= right, which is False for NaN.
+    ranks = (~(errors > right) & ~is_right).sum(axis)
+    ties = ((errors == right) & ~is_right).sum(axis)
     # Ranks count from 0 here, so a recall at k counts ranks below k, and 1 is added to
     # the mean and to the median, as in the code of order-embeddings.
-    ways = zip(("image", "caption"), ranks(errors, image_of), strict=True)
-    for name, of_way in ways:
-        for k in RECALLS:
-            found[f"{name}_r{k}"] = 100 * float(np.mean(of_way.ranks < k))
-        found[f"{name}_mean_rank"] = float(of_way.ranks.mean()) + 1
-        # An even number of queries may have a median between two ranks.
-        found[f"{name}_median_rank"] = float(np.floor(np.median(of_way.ranks))) + 1
-        found[f"{name}_ties"] = 100 * float(np.mean(of_way.ranks > of_way.best))
-        found[f"{name}_r1_ties_first"] = 100 * float(np.mean(of_way.best < 1))
+    found = {f"r{k}": 100 * float(np.mean(ranks < k)) for k in RECALLS}
+    found["mean_rank"] = float(ranks.mean()) + 1
+    # An even number of queries may have a median between two ranks.
+    found["median_rank"] = float(np.floor(np.median(ranks))) + 1
+    found["ties"] = 100 * float(np.mean(ties > 0))
+    found["r1_ties_first"] = 100 * float(np.mean(ranks - ties < 1))
     return found
 
 
