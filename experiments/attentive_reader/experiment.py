@@ -94,11 +94,13 @@ def make(config: ConfigDict) -> Experiment:
 
     def evaluate_attention(vars, split):
         columns, rows, _ = questions(split)
+        # Neighbouring questions may be about one story.
+        shown = rows[evenly_spaced(len(rows), pictures.EXAMPLES)]
+        examples = evaluation_batches(config, columns, shown, len(shown))
         words = open_set(config).facts["words"]
         read = functools.partial(attention_and_choice, vars)
-        examples = pictures.read_examples(config, columns, rows, words, read)
         caption = f"{spec.name} ({split}), norm {config.norm}"
-        picture = pictures.draw(examples, caption)
+        picture = pictures.draw(examples, words, read, caption)
         return Evaluation(images={"attention": picture})
 
     evals = evaluation.split_evals(config, evaluate, EVAL_METRICS)

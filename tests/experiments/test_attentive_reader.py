@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from experiments.attentive_reader import (
     data,
@@ -277,13 +278,18 @@ def test_the_most_relevant_sentences_are_kept_and_long_texts_refused(tmp_path):
 
 
 def test_pictures_mark_the_words_that_are_looked_at():
-    example = pictures.Example(
-        passage=["<a>", "@entity1", "won"],
-        attention=np.array([0.1, 0.8, 0.1]),
-        question=["who", "@placeholder"],
-        best_word="@entity1",
-        answer="@entity1",
-    )
-    image = pictures.draw([example], "caption")
-    colour = np.multiply(pictures.ATTENTION_COLOUR, 255)
-    assert (image == colour).all(-1).sum() > 500
+    words = ("<pad>", "@entity1", "who", "won", "@placeholder")
+    batch = {
+        "passage": np.array([[3, 1, 3, 0]]),
+        "passage_length": np.array([3]),
+        "question": np.array([[2, 4]]),
+        "question_length": np.array([2]),
+        "answer": np.array([1]),
+    }
+    for chosen, colour in ((1, pictures.RIGHT_COLOUR), (3, pictures.WRONG_COLOUR)):
+        found = np.array([[0.1, 0.8, 0.1, 0.0]]), np.array([chosen])
+        image = pictures.draw([batch], words, lambda _, found=found: found, "caption")
+        marked = np.multiply(pictures.ATTENTION_COLOUR, 255)
+        assert (image == marked).all(-1).sum() > 500
+        verdict = np.multiply(to_rgb(colour), 255).round()
+        assert (image == verdict).all(-1).any()
