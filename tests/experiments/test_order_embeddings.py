@@ -225,7 +225,8 @@ def test_initial_values_of_the_authors_code():
     edge = (6 / 50) ** 0.5
     kernels = p["words"], gates["w_x"], candidate["w_x"], p["image"]["w"] / edge / 10
     for drawn in kernels:
-        assert 0.09 < np.abs(drawn).max() <= 0.1
+        assert 0.09 < drawn.max() <= 0.1
+        assert -0.1 <= drawn.min() < -0.09
     for block in (*np.split(gates["w_h"], 2, axis=1), candidate["w_h"]):
         np.testing.assert_allclose(block.T @ block, np.eye(20), atol=1e-5)
 
