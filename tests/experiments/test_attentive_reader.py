@@ -286,10 +286,8 @@ def test_pictures_mark_the_words_that_are_looked_at():
         "question_length": np.array([2]),
         "answer": np.array([1]),
     }
-    for chosen, colour in ((1, pictures.RIGHT_COLOUR), (3, pictures.WRONG_COLOUR)):
-        found = np.array([[0.1, 0.8, 0.1, 0.0]]), np.array([chosen])
-        image = pictures.draw([batch], words, lambda _, found=found: found, "caption")
-        marked = np.multiply(pictures.ATTENTION_COLOUR, 255)
-        assert (image == marked).all(-1).sum() > 500
-        verdict = np.multiply(to_rgb(colour), 255).round()
-        assert (image == verdict).all(-1).any()
+    read = np.array([[0.1, 0.8, 0.1, 0.0]]), np.array([1])
+    image = pictures.draw([batch], words, lambda _: read, "caption")
+    for colour in (pictures.ATTENTION_COLOUR, to_rgb(pictures.RIGHT_COLOUR)):
+        marked = np.multiply(colour, 255).round()
+        assert (image == marked).all(-1).sum() > 20
