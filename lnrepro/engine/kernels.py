@@ -65,17 +65,15 @@ def kept(folder: pathlib.Path, *, writes: bool) -> Iterator[None]:
       folder: the run directory.
       writes: whether new ones are noted there.
     """
-    ways = dict((workdir.read_about(folder) or {}).get("kernels", {}))
+    about = workdir.read_about(folder) or {}
+    ways = about.setdefault("kernels", {})
 
     def choose(scan):
-        if scan.reason:
-            return tuning.look_up(scan)
         name = scan.name
         if name not in ways:
             ways[name] = tuning.look_up(scan)._asdict()
             if writes:
-                about = workdir.read_about(folder) or {}
-                json_files.write(folder / "config.json", about | {"kernels": ways})
+                json_files.write(folder / "config.json", about)
         return Way(**ways[name])
 
     with tuning.answering(choose):

@@ -46,15 +46,15 @@ class Scan(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A digest of the scan and the kind of device."""
+        """A digest of the scan, the kind of device and the reason."""
         # Functions are printed with their addresses.
         equations = re.sub(r" at 0x[0-9a-f]+", "", str(self.equations.jaxpr))
-        return kept.digest(equations, self.about, self.context)
+        return kept.digest(equations, self.about, self.context, self.reason)
 
     @property
     def file(self) -> str:
-        """The name of its record, which also depends on `reason` and `machine`."""
-        return kept.digest(self.name, self.reason, machine()) + ".measured"
+        """The name of its record, which also depends on `machine`."""
+        return kept.digest(self.name, machine()) + ".measured"
 
 
 def reason_against(equations: Any, arguments: Any, context: platform.Context) -> str:
