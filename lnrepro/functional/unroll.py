@@ -15,7 +15,7 @@ from lnrepro.functional.arrays import gather_from, tree_at_least_f32, unify_manu
 from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
 from lnrepro.functional.fast import kernels, tuning
 from lnrepro.functional.fast import platform as traced_for
-from lnrepro.functional.scan import scan
+from lnrepro.functional.scan import identity, scan
 from lnrepro.functional.scan_options import ScanOptions
 
 
@@ -161,11 +161,9 @@ def unroll(
         if noise is None:
             noise = cell.sample(noise_key, first)
     own_carry = tree_at_least_f32(cell.initial_carry(params, first))
-    carry, returned = own_carry, None
-    if initial_carry is not None:
-        carry, returned = _first_carry(
-            "unroll", own_carry, initial_carry, mask, resets, direction.from_end
-        )
+    carry, returned = _first_carry(
+        "unroll", own_carry, initial_carry, mask, resets, direction.from_end
+    )
 
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
     x, weights, inputs, carry, given_statistics = unify_manual_axes(
@@ -184,7 +182,7 @@ def unroll(
         options=options,
     )
 
-    last = result.carry if returned is None else returned(result.carry)
+    last = returned(result.carry)
     # The outputs, in the order and the layout that were asked for.
     outputs = direction.outputs(sequences.without_padding(result.outputs, mask))
     if not time_major:
@@ -260,7 +258,7 @@ def step(
     context = StepContext(mask=mask, key=key, statistics=statistics)
     dot = products.named_dot(weights)
     carry, _ = _guarded_step(cell, dot, inputs, carry, x, (context, reset))
-    carry = carry if returned is None else returned(carry)
+    carry = returned(carry)
     return carry, sequences.without_padding(_output(cell, x.dtype, carry), mask)
 
 
@@ -287,14 +285,16 @@ def _start(function, cell, params, x, dtype):
 
 
 def _first_carry(function, own_carry, given, mask, resets, from_end=False):
-    """The carry before the first step, and a function of the last one, or None.
+    """The carry before the first step, and a function of the last one.
 
     Where all steps of a row are padding, the carry that was given is returned, and the
     steps do not read it.
     """
+    if given is None:
+        return own_carry, identity
     given = arguments.carry_like(function, own_carry, given)
     if mask is None:
-        return given, None
+        return given, identity
     reads, returns = sequences.use_of_first_carry(mask, resets, from_end)
     carry = sequences.where(reads, given, own_carry)
     return carry, functools.partial(sequences.where, returns, given)

@@ -82,7 +82,6 @@ def around(parts: Parts, loop: Callable, carry: Any, xs: Any) -> tuple[Any, Any]
         parts.constants,
     )
     of_sums = function_of(parts.of_sums, parts.to_sums, list(parts.sums.values()), {})
-    carry_tree, output_tree = parts.trees
     leaves, start = jax.tree.leaves(xs), dict(enumerate(jax.tree.leaves(carry)))
     added = [*parts.terms, *parts.sums]
     of_loop = [i for i in start if i not in added]
@@ -99,9 +98,8 @@ def around(parts: Parts, loop: Callable, carry: Any, xs: Any) -> tuple[Any, Any]
     end = dict(zip(of_loop, last, strict=True))
     for i, total in zip(added, totals, strict=True):
         end[i] = start[i] + total.astype(jnp.result_type(start[i]))
-    return jax.tree.unflatten(carry_tree, [end[i] for i in start]), jax.tree.unflatten(
-        output_tree, outputs
-    )
+    last = jax.tree.unflatten(jax.tree.structure(carry), [end[i] for i in start])
+    return last, jax.tree.unflatten(parts.tree, outputs)
 
 
 def loop_body(parts: Parts, known: list) -> Callable:

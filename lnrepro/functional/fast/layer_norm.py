@@ -103,7 +103,7 @@ def _plain(a, gain, epsilon, groups, is_centred, context):
     units = _units_of(a, groups)
     if not is_centred:
         a = units.centred(a)
-    scales = _scales(a, epsilon, groups, context.platform)
+    scales = units.scales(a, epsilon, context.platform)
     return a * units.spread(scales) * row(gain, a)
 
 
@@ -127,7 +127,7 @@ def _rule(epsilon, groups, is_centred, on, primals, tangents):
     units = _units_of(a, groups)
     if not is_centred:
         a = units.centred(a)
-    scales = _scales(a, epsilon, groups, on)
+    scales = units.scales(a, epsilon, on)
     # The relative change of each group's scale. The mean of da adds nothing to these
     # sums, as the mean of a is zero. So the reverse takes this sum and that of the mean
     # from the same pass.
@@ -186,6 +186,24 @@ class _Units(NamedTuple):
         """The array a minus the mean of each group."""
         return a - self.spread(self.means(a))
 
+    def scales(self, a, epsilon, on):
+        """One over the deviation of each group of centred a, each [..., 1]."""
+        square = jnp.square(a)
+        if self.in_first is None:
+            return [jax.lax.rsqrt(self.means(square)[0] + epsilon)]
+        if on == "tpu":
+            means = self.means(square)
+        else:
+            # All three gates in one pass. XLA's CPU backend would copy slices of them.
+            # A TPU would pad them to a tile of four or eight.
+            gates = square.reshape(*a.shape[:-1], 3, self.sizes[1])
+            z, r, candidate = jnp.split(jnp.sum(gates, -1), 3, -1)
+            means = [(z + r) / self.sizes[0], candidate / self.sizes[1]]
+        # Both groups in one array. XLA's CPU backend would compile each group apart.
+        is_first = _row_of_flags(jnp.arange(2) < 1, a)
+        scales = jax.lax.rsqrt(jnp.where(is_first, *means) + epsilon)
+        return [scales[..., :1], scales[..., 1:]]
+
 
 def _units_of(a, groups):
     if len(groups) == 1:
@@ -197,22 +215,3 @@ def _units_of(a, groups):
 def _row_of_flags(flags, a):
     """Flags [N] with as many axes as a."""
     return flags.reshape((1,) * (a.ndim - 1) + flags.shape)
-
-
-def _scales(a, epsilon, groups, on):
-    """One over the deviation of each group of a [..., N], each [..., 1]."""
-    square, units = jnp.square(a), _units_of(a, groups)
-    if len(groups) == 1:
-        return [jax.lax.rsqrt(units.means(square)[0] + epsilon)]
-    if on == "tpu":
-        means = units.means(square)
-    else:
-        # All three gates in one pass. XLA's CPU backend would copy slices of them. A
-        # TPU would pad them to a tile of four or eight.
-        gates = square.reshape(*a.shape[:-1], 3, units.sizes[1])
-        z, r, candidate = jnp.split(jnp.sum(gates, -1), 3, -1)
-        means = [(z + r) / units.sizes[0], candidate / units.sizes[1]]
-    # Both groups in one array. XLA's CPU backend would compile each group apart.
-    is_first = _row_of_flags(jnp.arange(2) < 1, a)
-    scales = jax.lax.rsqrt(jnp.where(is_first, *means) + epsilon)
-    return [scales[..., :1], scales[..., 1:]]

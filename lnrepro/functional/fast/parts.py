@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 
 from lnrepro.functional.arrays import clone_keys
 from lnrepro.functional.fast.equations import (
@@ -81,7 +80,7 @@ class Parts(NamedTuple):
 
     Attributes:
       steps: T.
-      trees: structures of the carry and of the outputs.
+      tree: structure of the outputs.
       carry, inputs: variables, the arguments of the body. What it only adds to is no
         carry here.
       new_carry, outputs: variables or literals, its results.
@@ -99,7 +98,7 @@ class Parts(NamedTuple):
     """
 
     steps: int
-    trees: tuple
+    tree: Any
     carry: list
     inputs: list
     new_carry: list
@@ -134,7 +133,7 @@ def trace(body: Callable, init: Any, xs: Any) -> Parts:
     made = inline(jaxpr, names, equations, constants)
     return Parts(
         steps=jax.tree.leaves(xs)[0].shape[0],
-        trees=tuple(map(jax.tree.structure, shapes)),
+        tree=jax.tree.structure(shapes[1]),
         carry=jaxpr.invars[:count],
         inputs=jaxpr.invars[count:],
         new_carry=made[:count],
@@ -233,14 +232,13 @@ def take_apart(
     to_loop = [v for v in cut if v in varying]
     before = needed(equations, to_loop)
 
-    sums, of_sums, to_sums = {}, [], []
+    sums, to_sums = {}, {}
     if adds:
         for i, v in list(terms.items()):
-            source, path = _linear_path(v, made_by, made_in_loop)
+            source = _source_of(v, made_by, made_in_loop)
             if source is not None:
                 sums[i] = terms.pop(i)
-                of_sums += path
-                to_sums.append(source)
+                to_sums[source] = None
 
     # The rest: from what the loop stacks and from the inputs, which are there anyway.
     def can_repeat(e):
@@ -262,20 +260,17 @@ def take_apart(
     changing = varying | sequential
     fixed = [e for e in equations if e.outvars and changing.isdisjoint(e.outvars)]
 
-    def in_order(*chosen):
-        return [e for e in equations if e in chosen]
-
     return parts._replace(
         terms=terms,
         sums=sums,
-        of_sums=in_order(*of_sums),
+        of_sums=needed(equations, sums.values(), to_sums),
         constants=with_made(parts.constants, fixed),
         before=[e for e in before if e not in fixed],
-        loop=in_order(*loop, *made_again),
+        loop=[e for e in equations if e in loop or e in made_again],
         after=[e for e in after if e not in fixed],
         to_loop=to_loop,
         to_after=list(to_after),
-        to_sums=list(dict.fromkeys(to_sums)),
+        to_sums=list(to_sums),
         late=reached(equations, variables(new_carry)),
     )
 
@@ -300,19 +295,16 @@ def _without_additions(equations, carry, new_carry, outputs):
     return terms
 
 
-def _linear_path(v, made_by, made_in_loop):
-    """What the loop makes, or None, and linear equations from there to a variable."""
-    path = []
-    while not isinstance(v, core.Literal) and v in made_by:
+def _source_of(v, made_by, made_in_loop):
+    """What the loop makes and linear equations turn into a variable, or None."""
+    while variables([v]) and v in made_by:
         e = made_by[v]
         if e in made_in_loop:
-            is_number = jnp.issubdtype(v.aval.dtype, jnp.floating)
-            return (v if is_number else None), path
+            return v if jnp.issubdtype(v.aval.dtype, jnp.floating) else None
         if e.primitive.name not in LINEAR:
-            break
-        path.append(e)
+            return None
         v = e.invars[0]
-    return None, []
+    return None
 
 
 def must_stay(equation: Any, draw_before: bool = True) -> bool:
