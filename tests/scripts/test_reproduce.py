@@ -67,7 +67,7 @@ def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
 def test_sets_that_are_not_prepared_are_named_and_left_out(tmp_path, monkeypatch):
     monkeypatch.setenv("LNREPRO_DATA", str(tmp_path))
     found, (line,) = reproduce.plan("small", ["attentive_reader", "draw"], tmp_path)
-    assert {item.part for item in found} == {"Figure 2"}
+    assert {(item.part, item.minutes) for item in found} == {("Figure 2", 2.5)}
     assert line.startswith("left out: Figure 4, configs/draw.py:small: binarized_mnist")
     assert "scripts/prepare.py binarized_mnist" in line
     with refused("no run is left; prepare a data set"):

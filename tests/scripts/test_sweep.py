@@ -23,7 +23,8 @@ from tests.refused import refused
 from tests.runs import EXPERIMENTS, ROOT, environment
 
 SMOKE = "configs/mnist.py:smoke"
-FINISH = "print('trained'); open('results.json', 'w').write('{}')"
+FINISH = "print('trained on', os.environ['PJRT_NPROC']); "
+FINISH += "open('results.json', 'w').write('{}')"
 # It saves at SIGTERM, and says when it is ready for that.
 SAVES = """
 import signal, sys, time
@@ -251,14 +252,15 @@ def test_what_ray_kills_is_a_failure_unless_it_was_asked_to_stop(tmp_path):
 @linux
 def test_a_child_dies_with_its_parent_and_ignores_the_schedulers_signal(tmp_path):
     code = "import os, signal, time; ignored = signal.getsignal(signal.SIGUSR2); "
-    code += "print(ignored is signal.SIG_IGN, os.getpid(), flush=True); time.sleep(60)"
+    code += "print(ignored is signal.SIG_IGN, os.getcwd(), os.getpid(), flush=True); "
+    code += "time.sleep(60)"
     parent = "import pathlib, signal, time; from scripts.sweeps import child\n"
     parent += f"task = child.Task(pathlib.Path({str(tmp_path)!r}), ['-c', {code!r}], "
-    parent += "{}, '.'); task.start(signal.SIGKILL); time.sleep(60)"
+    parent += "{}, '/'); task.start(signal.SIGKILL); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT)
     run = planned_runs.PlannedRun(tmp_path, ())
-    until(lambda: run.last_line.startswith("True "))
-    process = pathlib.Path("/proc", run.last_line.split()[1], "stat")
+    until(lambda: run.last_line.startswith("True / "))
+    process = pathlib.Path("/proc", run.last_line.split()[2], "stat")
     assert process.exists()
     parent.kill()
     parent.wait()
@@ -269,8 +271,8 @@ def test_a_job_of_slurm_fails_with_its_run_and_is_called_again(tmp_path, monkeyp
     helpers = types.SimpleNamespace(DelayedSubmission=lambda job: job)
     submitit = types.SimpleNamespace(helpers=helpers)
     monkeypatch.setitem(sys.modules, "submitit", submitit)
-    failing = stub(tmp_path, "failing", "raise SystemExit(3)")
-    job = on_slurm.Job(failing.task({}))
+    failing = stub(tmp_path, "failing", "raise SystemExit(int(os.environ['CODE']))")
+    job = on_slurm.Job(failing.task({"CODE": "3"}))
     with pytest.raises(RuntimeError, match=r"exit code 3; see .*output\.log"):
         job()
     run = stub(tmp_path, "long", SAVES)
