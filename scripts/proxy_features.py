@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
     Raises:
       UserError: a wrong flag, or captions that are not there or not five an image.
     """
-    parser = Parser(prog="proxy_features.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("folder", type=pathlib.Path)
     width = {"type": positive, "default": 512, "help": "number of features"}
     parser.add_argument("--width", **width)

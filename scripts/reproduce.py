@@ -176,7 +176,7 @@ def main(argv: list[str]) -> int:
 
 
 def _arguments(argv):
-    parser = Parser(prog="reproduce.py", description=__doc__)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
     add("--scale", required=True, choices=SCALES)
     names = ", ".join(PARTS)

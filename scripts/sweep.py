@@ -198,7 +198,7 @@ def _how_ended(run, code, stopped) -> str:
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Parse the flags, and return those behind "--" apart."""
-    parser = Parser(prog="sweep.py", description=__doc__)
+    parser = Parser(description=__doc__)
     add = parser.add_argument
     add("config", help="FILE[:VARIANT], e.g. configs/mnist.py:paper")
     add("--name", default="", help="e.g. learning_rate; the figure's by default")

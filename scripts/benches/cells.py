@@ -49,9 +49,8 @@ COLUMNS = ("ms", "temp MB", "compile s")
 # {what is compared: key of a `Row`}.
 RATIOS = {"time": "ms", "temporary memory": "temp_mb", "time to compile": "compile_s"}
 
-# What is measured of a function: "ms", "temp_mb" and "compile_s". None where it is not
-# known.
-Row = dict[str, float | None]
+# What is measured of a function: "ms", "temp_mb" and "compile_s".
+Row = dict[str, float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +111,7 @@ def tabulate(
     for name in names:
         table[name] = rows_of(name)
         for label, row in table[name].items():
-            numbers = ["" if x is None else f"{x:.2f}" for x in row.values()]
+            numbers = [f"{number:.2f}" for number in row.values()]
             print(md.row((name, label, *numbers)), flush=True)
     return table
 
@@ -149,10 +148,9 @@ def measure(
         begin = time.perf_counter()
         compiled = function.compile()
         seconds = time.perf_counter() - begin
-        # Some backends do not report their memory.
-        memory = compiled.memory_analysis()
-        megabytes = memory.temp_size_in_bytes / 1e6 if memory else None
-        rows[label] = {"ms": None, "temp_mb": megabytes, "compile_s": seconds}
+        megabytes = compiled.memory_analysis().temp_size_in_bytes / 1e6
+        # Measured below, together.
+        rows[label] = {"ms": 0.0, "temp_mb": megabytes, "compile_s": seconds}
         calls[label] = functools.partial(compiled, *function.arguments)
     # Several calls are queued on a GPU or TPU, which then never waits for Python.
     repeats = 1 if jax.default_backend() == "cpu" else 10

@@ -139,7 +139,7 @@ class RecordedRun(NamedTuple):
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return value is not None and math.isfinite(value)
 
 
 def difference(own: Settings, others: Iterable[Settings]) -> str:
@@ -203,12 +203,10 @@ def of_files(folder: pathlib.Path, files: Mapping[str, Any]) -> RecordedRun:
       files: the contents of its files by their names.
 
     Raises:
-      UserError: it has several seeds, or no number of steps.
+      UserError: it has no number of steps.
     """
     about = files["config.json"]
     config = run_config.from_json(about["config"])
-    if config.get("seeds", 1) > 1:
-        raise UserError("train each seed as a run; this one has several")
     return RecordedRun(
         folder=folder,
         files=files,

@@ -1,6 +1,5 @@
 """Runs as processes of this machine, which share its cores and GPUs."""
 
-import itertools
 import os
 import signal
 import subprocess
@@ -59,9 +58,8 @@ def _gpus() -> list[str]:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        # CUDA ignores the first invalid name and all names after it.
-        names = [name.strip() for name in visible.split(",")]
-        return list(itertools.takewhile(lambda name: name not in ("", "-1"), names))
+        # Of "" and of "-1", CUDA uses none.
+        return [name for name in visible.split(",") if name not in ("", "-1")]
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
         done = subprocess.run(

@@ -240,7 +240,7 @@ def test_axes_claims_and_tables_name_numbers_of_their_experiments():
 
 @pytest.mark.parametrize("number", range(1, 7))
 def test_kept_figures_are_those_of_the_kept_runs(tmp_path, number):
-    script.draw_figure(number, find([RESULTS / "runs"]), tmp_path)
+    figures(RESULTS / "runs", "--out", tmp_path, "--figure", number)
     points = (tmp_path / f"figure{number}.csv").read_text()
     assert points == (RESULTS / f"figures/figure{number}.csv").read_text()
 
@@ -249,7 +249,6 @@ def test_what_is_no_run_is_named_and_the_rest_is_drawn(tmp_path, capsys):
     write_run(tmp_path / "run", DRAW, "none", 0, bounds([90.0, 85.0]))
     # The same seed counts once.
     write_run(tmp_path / "short", DRAW, "none", 0, bounds([90.0]))
-    write_run(tmp_path / "lost", DRAW, "none", 0, [], seeds=2)
     write_run(tmp_path / "none", DRAW, "none", 0, [], steps=0, epochs=None)
     file = tmp_path / "b.runs.jsonl"
     file.write_text('{\n[]\n{"run": "a", "config.json": {}}')
@@ -259,7 +258,6 @@ def test_what_is_no_run_is_named_and_the_rest_is_drawn(tmp_path, capsys):
     starts = [
         *(f"{file}:{i}: " for i in (1, 2, 3)),
         f"{tmp_path}/broken/config.json: ",
-        f"{tmp_path}/lost/config.json: UserError: train each seed as a run",
         f"{tmp_path}/none/config.json: UserError: config.steps = 0",
         f"{tmp_path}/short: ",
     ]
