@@ -252,7 +252,8 @@ def test_what_ray_kills_is_a_failure_unless_it_was_asked_to_stop(tmp_path):
 @linux
 def test_a_child_dies_with_its_parent_and_ignores_the_schedulers_signal(tmp_path):
     code = "import os, signal, time; ignored = signal.getsignal(signal.SIGUSR2); "
-    code += "print(ignored is signal.SIG_IGN, os.getcwd(), os.getpid(), flush=True); "
+    # It leads a session of its own.
+    code += "print(ignored is signal.SIG_IGN, os.getcwd(), os.getsid(0), flush=True); "
     code += "time.sleep(60)"
     parent = "import pathlib, signal, time; from scripts.sweeps import child\n"
     parent += f"task = child.Task(pathlib.Path({str(tmp_path)!r}), ['-c', {code!r}], "
