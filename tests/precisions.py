@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
-from jax.extend import core
+
+from lnrepro.functional.fast.equations import with_inner
 
 # Operations that move numbers, round them, multiply matrices or hold other operations.
 NOT_ELEMENTWISE = {
@@ -18,9 +19,7 @@ NOT_ELEMENTWISE = {
 def equations(jaxpr: Any) -> Iterator[Any]:
     """All equations of a jaxpr, those inside of others included."""
     for equation in jaxpr.eqns:
-        yield equation
-        for inner in core.jaxprs_in_params(equation.params):
-            yield from equations(inner)
+        yield from with_inner(equation)
 
 
 def precisions(jaxpr: Any) -> Iterator[Any]:

@@ -1,12 +1,16 @@
 """What the lean backward pass has a derivative of, and where it traces it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lnrepro.functional import LSTMCell, ScanOptions, scan, unroll
-from tests.functional.programs import AUTODIFF, drawn, same, shapes_of
+from lnrepro.functional.scan_options import PARTS
+from tests.functional.programs import AUTODIFF, drawn, same, shapes_of, total
+from tests.precisions import precisions
 
 T, B, H = 4, 2, 4
 RNG = np.random.default_rng(0)
@@ -15,18 +19,21 @@ WEIGHTS = {name: 0.3 * RNG.standard_normal((H, H)) for name in ("w_x", "w_h")}
 LEAN = [ScanOptions(), ScanOptions(platform="gpu", save="carries", chunk=3)]
 
 
-def gradient(step, options, weights=WEIGHTS, params=None, context=None):
-    """Gradients of weights, parameters and what is floating point of the context."""
+def loss(step, options, weights=WEIGHTS, params=None, context=None, carry=X[0]):
+    """A number that depends on all outputs of a step over time."""
+    # Some that are not floating point stand beside them.
+    params = {"floats": params, "rows": np.arange(B) % 2}
+    # The generator rbg draws other bits for many steps at once.
+    keys = jax.random.split(jax.random.key(0, impl="rbg"), T)
+    context = {"floats": context, "flags": jnp.ones((T, B), bool), "keys": keys}
+    result = scan(step, weights, params, carry, X, context=context, options=options)
+    return total(result.outputs)
 
-    def loss(weights, params, context):
-        # Some that are not floating point stand beside them.
-        params = {"floats": params, "rows": np.arange(B) % 2}
-        context = {"floats": context, "flags": jnp.ones((T, B), bool)}
-        h = jnp.zeros_like(X[0])
-        result = scan(step, weights, params, h, X, context=context, options=options)
-        return jnp.sum(jnp.sin(result.outputs))
 
-    return jax.grad(loss, (0, 1, 2))(weights, params, context)
+def gradient(step, options, weights=WEIGHTS, params=None, context=None, **named):
+    """Its gradients: of weights, parameters and the floats of the context."""
+    of = functools.partial(loss, step, options, **named)
+    return jax.grad(of, (0, 1, 2))(weights, params, context)
 
 
 @pytest.mark.parametrize("options", LEAN)
@@ -131,6 +138,57 @@ def test_products_may_stand_inside_of_transformations(x64, name):
         same(weights, expected, 1e-12)
 
 
+def test_a_carry_may_have_integers(x64):
+    """Then the step has JAX's own derivative."""
+
+    def step(dot, params, carry, x, context):
+        h, count = carry
+        return (jnp.tanh(dot("w_x", x) + count * dot("w_h", h)), count + 1), None
+
+    @jax.jit
+    def of_all():
+        carry = X[0], np.int32(0)
+        return [gradient(step, o, carry=carry)[0] for o in (*LEAN, AUTODIFF)]
+
+    *found, expected = of_all()
+    for weights in found:
+        same(weights, expected, 1e-12)
+
+
+def test_a_step_may_read_arrays_of_the_function_around_it(x64):
+    """As in the test before, and they have gradients too."""
+
+    def around(shift, options):
+        def step(dot, params, h, x, context):
+            return jnp.tanh(dot("w_x", x) + dot("w_h", h)) * shift, None
+
+        return loss(step, options)
+
+    @jax.jit
+    def of_all(shift):
+        return [jax.grad(around)(shift, options) for options in (*LEAN, AUTODIFF)]
+
+    *found, expected = of_all(0.9)
+    same(found, [expected] * len(found), 1e-12)
+
+
+def test_noise_of_any_generator_is_that_of_the_forward_pass(x64):
+    """The generator rbg draws other bits for many steps at once."""
+
+    def step(dot, params, h, x, context):
+        noise = jax.random.normal(context["keys"], x.shape)
+        return jnp.tanh(dot("w_x", x + noise) + dot("w_h", h)), jnp.argmax(h)
+
+    @jax.jit
+    def of_all():
+        kept = [ScanOptions(save=save, chunk=3) for save in PARTS]
+        return [gradient(step, options)[0] for options in (*kept, AUTODIFF)]
+
+    *found, expected = of_all()
+    for weights in found:
+        same(weights, expected, 1e-12)
+
+
 NAMES = (
     "jax_enable_x64",
     "jax_numpy_rank_promotion",
@@ -160,5 +218,6 @@ def test_a_gradient_is_traced_under_the_settings_of_the_call(options):
             return jnp.sum(result.outputs).astype(jnp.float32)
 
     weights = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), WEIGHTS)
-    jax.eval_shape(jax.grad(jax.jit(loss)), weights)
+    found = jax.make_jaxpr(jax.grad(jax.jit(loss)))(weights)
+    assert set(precisions(found)) == {(jax.lax.Precision.HIGHEST,) * 2}
     assert seen == [[True, "raise", "highest", False]] * len(seen)

@@ -39,6 +39,7 @@ from tests.functional.programs import (
     shapes_of,
     total,
 )
+from tests.precisions import equations
 from tests.refused import refused
 
 PALLAS, SCAN = ScanOptions(kernels="on", platform="tpu"), ScanOptions()
@@ -208,16 +209,12 @@ def test_a_kernel_has_only_what_its_loop_reads(interpreted):
     def loss(x, params):
         return unroll(cell, params, x, options=PALLAS).outputs.sum()
 
-    equations = jax.make_jaxpr(jax.grad(loss))(x, params).eqns
-    # Each stands in a function with the derivative of the scan.
-    calls = [e for e in equations if e.primitive.name == "custom_jvp_call"]
-    of_kernels = [
+    found = equations(jax.make_jaxpr(jax.grad(loss))(x, params))
+    forward, backward = (
         [v.aval.shape for v in e.invars]
-        for call in calls
-        for e in call.params["call_jaxpr"].eqns
+        for e in found
         if e.primitive.name == "pallas_call"
-    ]
-    forward, backward = of_kernels
+    )
     assert params["w_x"].shape in forward
     assert params["w_x"].shape not in backward
     assert params["w_h"].shape in backward

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ from lnrepro.functional import (
     unroll,
 )
 from lnrepro.functional.fast.platform import tracing_for
+from lnrepro.functional.scan_options import FORMS
 from tests.functional.programs import AUTODIFF, drawn, same, shapes_of, total
 from tests.refused import refused
 
@@ -70,27 +70,16 @@ def problem(kind="dense", steps=T):
     return (weights, params, carry, x), draw(steps, 1, 1)
 
 
-def run(arguments, context, *, reverse=False, options=None):
-    return scan(
-        chained_step,
-        *arguments,
-        output=show,
-        context=context,
-        reverse=reverse,
-        options=options,
-    )
-
-
-def value_and_gradients(arguments, context, **how):
-    """All results of the scan, and the gradients of a loss of all of them."""
+def value_and_gradients(function, arguments):
+    """All results of a function, and the gradients of a loss of all of them."""
 
     def loss(*arguments):
-        result = run(arguments, context, **how)
+        result = function(*arguments)
         return total(result), result
 
     gradient = jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True)
     (_, result), gradients = jax.jit(gradient)(*arguments)
-    return result, gradients
+    return tuple(result), gradients
 
 
 @functools.cache
@@ -98,22 +87,16 @@ def expected(kind, reverse):
     """The results of JAX's own loop and gradients."""
     arguments, context = problem(kind)
 
-    def loss(*arguments):
-        weights, params, carry, x = arguments
-
+    def loop(weights, params, carry, x):
         def one_step(carry, inputs):
             dot = named_dot(weights)
             carry, aux = chained_step(dot, params, carry, *inputs)
             return carry, (show(carry), aux)
 
-        inputs = x, context
-        carry, others = jax.lax.scan(one_step, carry, inputs, reverse=reverse)
-        result = (carry, *others)
-        return total(result), result
+        carry, others = jax.lax.scan(one_step, carry, (x, context), reverse=reverse)
+        return carry, *others
 
-    grad = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True))
-    (_, result), gradients = grad(*arguments)
-    return result, gradients
+    return value_and_gradients(loop, arguments)
 
 
 SLOW = [
@@ -139,36 +122,31 @@ def test_values_and_gradients_equal_those_of_jax(x64, options, reverse):
     # In one direction with dense weights, in the other with weights in blocks.
     kind = "blocks" if reverse == (options.platform == "tpu") else "dense"
     arguments, context = problem(kind)
-    found = value_and_gradients(arguments, context, reverse=reverse, options=options)
-    wanted, wanted_gradients = expected(kind, reverse)
-    same((tuple(found[0]), found[1]), (wanted, wanted_gradients), 1e-10)
+    how = {"output": show, "context": context, "reverse": reverse, "options": options}
+    run = functools.partial(scan, chained_step, **how)
+    found = value_and_gradients(run, arguments)
+    same(found, expected(kind, reverse), 1e-10)
 
 
-def operations_for(name, options=None):
-    """The operations of a gradient that is exported for a platform, in order."""
+def program(options=None):
+    """The text of a gradient, as it is traced."""
     cell = LSTMCell(H, norm="layer")
-    params = jax.eval_shape(lambda key: cell.init(key, D), jax.random.key(0))
 
     def loss(params, x):
         return jnp.sum(unroll(cell, params, x, options=options).outputs)
 
     x = jax.ShapeDtypeStruct((B, T, D), jnp.float32)
-    gradient = jax.jit(jax.grad(loss))
-    text = export.export(gradient, platforms=[name])(params, x).mlir_module()
-    return re.findall(r"stablehlo\.\w+", text)
+    return jax.jit(jax.grad(loss)).lower(shapes_of(cell)[0], x).as_text()
 
 
 def test_every_platform_has_a_form_of_its_own():
-    forms = {
-        name: operations_for(name, ScanOptions(platform=name.replace("cuda", "gpu")))
-        for name in ("cpu", "tpu", "cuda")
-    }
+    forms = {name: program(ScanOptions(platform=name)) for name in FORMS}
     # Chunks, barriers and what stands in the loops differ between the forms.
-    assert len(set(map(str, forms.values()))) == 3
+    assert len(set(forms.values())) == 3
     # Without options it is that of the process.
-    assert operations_for("cpu") == forms["cpu"]
+    assert program() == forms["cpu"]
     with tracing_for("tpu"):
-        assert operations_for("tpu") == forms["tpu"]
+        assert program() == forms["tpu"]
 
 
 @pytest.mark.parametrize(
@@ -197,32 +175,6 @@ def test_an_export_has_any_number_of_steps_and_several_platforms(options):
     # A kernel, which needs its device, is left out where sizes are open.
     expected = gradient(params, x, dataclasses.replace(options, kernels="off"))
     same(exported.call(params, x), expected, 1e-5)
-
-
-def test_a_step_may_read_arrays_of_the_function_around_it():
-    arguments, context = problem()
-
-    def loss(shift, weights, options):
-        def step(*inputs):
-            carry, aux = chained_step(*inputs)
-            return jax.tree.map(lambda a: a + shift, carry), aux
-
-        result = scan(
-            step,
-            weights,
-            *arguments[1:],
-            output=lambda carry: shift * show(carry),
-            context=context,
-            options=options,
-        )
-        return total(result.outputs)
-
-    @jax.jit
-    def of_both(shift, weights):
-        gradient = jax.grad(loss, (0, 1))
-        return [gradient(shift, weights, o) for o in (ScanOptions(), AUTODIFF)]
-
-    same(*of_both(0.1, arguments[0]), 1e-5)
 
 
 def test_an_unknown_product_and_one_used_twice_are_named():
@@ -261,48 +213,6 @@ def test_the_memory_of_a_prime_number_of_steps_is_bounded():
     prime, even = (memory(cell, T, 32, 8, platform="gpu") / T for T in (1009, 1008))
     assert prime < 1.1 * even
     assert prime < 0.7 * memory(cell, 1009, 32, 8, platform="gpu", chunk=1009) / 1009
-
-
-def test_a_carry_may_have_integers():
-    """Then the step has JAX's own derivative."""
-
-    def step(dot, params, carry, x, context):
-        h, count = carry
-        return (jnp.tanh(x + dot("w_h", h)), count + 1), None
-
-    def loss(h, options):
-        weights = {"w_h": np.eye(2, dtype=np.float32)}
-        carry = (h, np.zeros((), np.int32))
-        result = scan(step, weights, {}, carry, np.ones((3, 2)), options=options)
-        return jnp.sum(result.carry[0])
-
-    def gradients(h):
-        return [jax.grad(loss)(h, options) for options in (ScanOptions(), AUTODIFF)]
-
-    found, expected = jax.jit(gradients)(np.ones(2, np.float32))
-    same(found, expected)
-    assert found.all()
-
-
-def test_noise_of_any_generator_is_that_of_the_forward_pass():
-    """The generator rbg draws other bits for many steps at once."""
-    keys = jax.random.split(jax.random.key(0, impl="rbg"), 5)
-    weights = {"w_x": np.eye(2, dtype=np.float32), "w_h": np.eye(2, dtype=np.float32)}
-
-    def step(dot, params, h, x, key):
-        noise = jax.random.normal(key, x.shape)
-        most = jnp.argmax(h)
-        return jnp.tanh(dot("w_x", x + noise) + dot("w_h", h)), most
-
-    def loss(weights, options):
-        h, x = np.ones(2, np.float32), np.ones((5, 2), np.float32)
-        result = scan(step, weights, {}, h, x, context=keys, options=options)
-        return jnp.sum(result.carry)
-
-    wanted = jax.grad(loss)(weights, AUTODIFF)
-    for save in ("products", "recurrent", "carries"):
-        options = ScanOptions(save=save, chunk=3, platform="cpu")
-        same(jax.grad(loss)(weights, options), wanted, 1e-6)
 
 
 @pytest.mark.slow

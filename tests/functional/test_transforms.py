@@ -24,9 +24,7 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
-from tests.functional import programs
 from tests.functional.programs import drawn, same, shapes_of, total
-from tests.precisions import precisions
 
 B, T, D, H = 8, 6, 4, 4
 X = np.random.default_rng(0).standard_normal((B, T, D))
@@ -197,29 +195,3 @@ def test_step_under_an_explicit_mesh():
 
         sharded = first_step(sharded_params, x, lengths)
     close(sharded, first_step(params, X, LENGTHS))
-
-
-@pytest.mark.parametrize(
-    ("options", "first"),
-    [
-        (ScanOptions(platform="cpu", save="carries"), 0),
-        (ScanOptions(platform="gpu", chunk=4), 1),
-    ],
-)
-def test_products_of_the_gradient_have_the_precision_of_the_forward_pass(
-    options, first
-):
-    """Also where JAX traces the gradient outside of the caller's context."""
-    x = programs.X
-
-    def loss(cell, params, x):
-        with jax.default_matmul_precision("highest"):
-            result = unroll(cell, params, x, memory=programs.MEMORY, options=options)
-            return total(result)
-
-    # Each form with every fourth cell.
-    for name, cell in list(programs.CELLS.items())[first::4]:
-        params, _ = shapes_of(cell)
-        gradient = jax.grad(jax.jit(loss, static_argnums=0), (1, 2))
-        found = precisions(jax.make_jaxpr(gradient, static_argnums=0)(cell, params, x))
-        assert set(found) == {(jax.lax.Precision.HIGHEST,) * 2}, name
