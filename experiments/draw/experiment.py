@@ -12,7 +12,6 @@ from lnrepro.engine.experiment import Evaluation, Experiment, Metric
 
 from . import evaluate as evaluations
 from . import pictures
-from .bound import terms
 from .data import pixels
 from .model import Draw, dtype_of
 
@@ -44,7 +43,7 @@ def make(config: ConfigDict) -> Experiment:
         # numbers.
         shape = (draw.sizes.glimpses, len(x), draw.sizes.latents)
         noise = jax.random.normal(key, shape, dtype_of(vars["params"]))
-        of_bound = terms(draw, vars["params"], x, noise)
+        of_bound = evaluations.terms(draw, vars["params"], x, noise)
         # L = L_x + L_z, the bound of Gregor et al. on -log p(x), averaged over the
         # images.
         means = {name: term.mean() for name, term in of_bound.items()}
