@@ -27,14 +27,8 @@ artifacts/attention.png shows which words it looked at.
 """
 
 from experiments.fields.attentive_reader import FIELDS
-from lnrepro.config import (
-    SMOKE_STEPS,
-    Expected,
-    figure_sweeps,
-    grid,
-    small_sweeps,
-    variants,
-)
+from lnrepro.config import SMOKE_STEPS, Expected, grid, variants
+from lnrepro.sweeps import figure_sweeps, small_sweeps
 
 PAPER = {
     "batch_size": 64,

@@ -13,7 +13,8 @@ evaluation "border" draws the statistics of the units near the image border
 """
 
 from experiments.fields.convnet import FIELDS
-from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import Expected, variants
+from lnrepro.sweeps import figure_sweeps, small_sweeps
 
 PAPER = {
     "batch_size": 128,

@@ -19,7 +19,8 @@ Adam from 5e-3 down to 0. Nothing else can be compared with its bounds.
 """
 
 from experiments.fields.draw import FIELDS
-from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, variants
+from lnrepro.sweeps import figure_sweeps, small_sweeps
 
 PAPER = {
     "batch_size": 128,

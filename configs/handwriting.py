@@ -17,7 +17,8 @@ network. Nothing else can be compared with its likelihoods.
 """
 
 from experiments.fields.handwriting import FIELDS
-from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, variants
+from lnrepro.sweeps import figure_sweeps, small_sweeps
 
 PAPER = {
     "batch_size": 8,

@@ -13,7 +13,8 @@ initialisation are common defaults.
 """
 
 from experiments.fields.mnist import FIELDS
-from lnrepro.config import Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import Expected, variants
+from lnrepro.sweeps import figure_sweeps, small_sweeps
 
 PAPER = {
     "batch_size": 128,

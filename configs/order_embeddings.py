@@ -21,7 +21,8 @@ captions. Its results are not comparable with the paper's.
 """
 
 from experiments.fields.order_embeddings import FIELDS
-from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, variants
+from lnrepro.sweeps import figure_sweeps, small_sweeps
 
 PAPER = {
     "batch_size": 128,

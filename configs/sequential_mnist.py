@@ -10,7 +10,8 @@ al., 2015), Adam, and gradients clipped to a norm of 1: all of it is our choice.
 """
 
 from experiments.fields.sequential_mnist import FIELDS
-from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, variants
+from lnrepro.sweeps import figure_sweeps, small_sweeps
 
 SMALL = {
     "batch_size": 128,

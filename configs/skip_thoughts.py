@@ -20,7 +20,8 @@ nothing else can be compared with them.
 """
 
 from experiments.fields.skip_thoughts import FIELDS
-from lnrepro.config import SMOKE_STEPS, Expected, figure_sweeps, small_sweeps, variants
+from lnrepro.config import SMOKE_STEPS, Expected, variants
+from lnrepro.sweeps import figure_sweeps, small_sweeps
 
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
 PAPER = {

@@ -27,15 +27,6 @@ from lnrepro.fields import BATCH, BELOW_1, COUNT, POSITIVE, SEED, Field
 
 Choice = TypeVar("Choice")
 
-# How norms are compared at a small size: each with its own best learning rate, or all
-# with one.
-PROTOCOLS = ("tuned", "same_rate")
-# The one rate of "same_rate": Adam's default. The text of the paper gives no rate. Its
-# code has this one for order-embeddings. It has 8e-5 for the reader, over 800,000
-# steps, and 2e-4 for skip-thoughts, over 1,000,000. Small runs have a hundredth of
-# these steps, and would not leave chance with such rates.
-SAME_RATE = 1e-3
-
 # Groups to which each experiment adds fields of its own.
 OPEN = ("model", "data", "evals")
 
@@ -287,64 +278,6 @@ def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     """
     names, values = fields.keys(), itertools.product(*fields.values())
     return [dict(zip(names, combination, strict=True)) for combination in values]
-
-
-def figure_sweeps(
-    norms: Iterable[str], seeds: int, rates: Sequence[float]
-) -> dict[str, list[dict[str, Any]]]:
-    """Return the sweep of a figure, and one over learning rates.
-
-    Args:
-      norms: the norms that are compared.
-      seeds: number of seeds of each norm.
-      rates: the learning rates that each norm is tried with.
-
-    Returns:
-      {"": seeds 0, 1, ... of each norm; "learning_rate": each norm at each rate}.
-    """
-    return {
-        "": grid({"norm": norms, "seed": range(seeds)}),
-        "learning_rate": grid({"norm": norms, "optimizer.learning_rate": rates}),
-    }
-
-
-def small_sweeps(
-    variant: str,
-    best_rates: Mapping[str, float],
-    rates: Sequence[float],
-    seeds: Sequence[int] = (100,),
-    **length: float,
-) -> dict[str, list[dict[str, Any]]]:
-    """Return the sweeps that answer the paper's question at a small size.
-
-    Args:
-      variant: name of the variant.
-      best_rates: {norm: its best learning rate}, for the norms that are compared.
-      rates: the learning rates that each norm is tried with.
-      seeds: seeds of the tries, which no other run uses.
-      **length: `steps` or `epochs` of a try, mostly a third of those of the variant.
-
-    Returns:
-      {VARIANT_rates: the tries; VARIANT: seeds 0 to 4 of each norm with its best rate,
-      the protocol "tuned"; VARIANT_same_rate: those with `SAME_RATE`}.
-    """
-    tries = {"norm": best_rates, "optimizer.learning_rate": rates, "seed": seeds}
-    tries |= {name: (value,) for name, value in length.items()}
-    return {
-        f"{variant}_rates": grid(tries),
-        variant: _five_seeds(best_rates),
-        f"{variant}_same_rate": _five_seeds(dict.fromkeys(best_rates, SAME_RATE)),
-    }
-
-
-def _five_seeds(rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Return seeds 0 to 4 of each norm with its learning rate."""
-    runs = []
-    for norm, rate in rates.items():
-        runs += grid(
-            {"norm": (norm,), "optimizer.learning_rate": (rate,), "seed": range(5)}
-        )
-    return runs
 
 
 def choose(kind: str, choices: Mapping[str, Choice], name: str) -> Choice:

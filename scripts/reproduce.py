@@ -26,9 +26,9 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import DataError, UserError, run_script
+from lnrepro.sweeps import PROTOCOLS
 from scripts.sweep import drive, ended_runs, positive, report, seeds
 
 # What of the paper the runs of each experiment are for, and {variant: minutes of a run

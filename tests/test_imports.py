@@ -75,7 +75,8 @@ RULES = {
         {"defaults", "fields"},
         {"jax", "flax", "numpy", "optax", "absl"},
     ),
-    "configs": ({"config"}, {"jax", "flax", "numpy", "scripts"}),
+    "lnrepro/sweeps.py": ({"config"}, {"jax", "flax", "numpy", "optax", "absl"}),
+    "configs": ({"config", "sweeps"}, {"jax", "flax", "numpy", "scripts"}),
 }
 
 

@@ -4,7 +4,7 @@ import itertools
 import pathlib
 from collections.abc import Sequence
 
-from lnrepro.config import PROTOCOLS
+from lnrepro.sweeps import PROTOCOLS
 from scripts.paper import plot
 from scripts.paper.claims import NORMS
 from scripts.paper.plot import Line, Panel

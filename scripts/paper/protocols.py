@@ -1,4 +1,4 @@
-"""The two protocols of `lnrepro.config`, by the recorded learning rates.
+"""The two protocols of `lnrepro.sweeps`, by the recorded learning rates.
 
 The sweeps "small" of configs/NAME.py state a rate for each norm. Runs of their batch
 size and length belong to "tuned" with this rate, and to "same_rate" with `SAME_RATE`.
@@ -10,8 +10,8 @@ import functools
 import importlib
 from collections.abc import Mapping, Sequence
 
-from lnrepro.config import PROTOCOLS, SAME_RATE
 from lnrepro.engine.experiment import total_steps
+from lnrepro.sweeps import PROTOCOLS, SAME_RATE
 from scripts.paper.records import RecordedRun
 
 TUNED, SAME = PROTOCOLS

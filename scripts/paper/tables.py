@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from experiments import paper_results as paper
-from lnrepro.config import PROTOCOLS, SAME_RATE
+from lnrepro.sweeps import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
 from scripts.paper import ROOT, protocols, verdicts
 from scripts.paper.claims import METRICS, PILOT, PLAN

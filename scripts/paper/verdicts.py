@@ -19,8 +19,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from lnrepro.config import PROTOCOLS
 from lnrepro.errors import UserError
+from lnrepro.sweeps import PROTOCOLS
 from scripts.paper import compare, protocols
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import LEVEL, PLAN, SEEDS, Claim, Question

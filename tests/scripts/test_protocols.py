@@ -2,8 +2,8 @@
 
 import pathlib
 
-from lnrepro.config import PROTOCOLS, SAME_RATE
 from lnrepro.engine import config_file
+from lnrepro.sweeps import PROTOCOLS, SAME_RATE
 from scripts.paper import protocols
 from scripts.paper.records import of_files
 from scripts.reproduce import PARTS, SCALES
