@@ -12,7 +12,15 @@ from ml_collections import ConfigDict
 from lnrepro.data import open_set
 from lnrepro.data.set_folder import SetFolder
 from lnrepro.data.stream import Stream
-from lnrepro.engine import distribute, experiment, optim, peers, run_config, workdir
+from lnrepro.engine import (
+    distribute,
+    experiment,
+    optim,
+    peers,
+    run_config,
+    schedule,
+    workdir,
+)
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.experiment import Evaluation, Metric
 from lnrepro.engine.train_step import State, make_step
@@ -49,9 +57,9 @@ class Run:
         if kernels == run_config.WITHOUT_KERNELS:
             config.kernels = "off"
         self.config, self.folder = config, folder
-        self.total_steps = experiment.total_steps(config)
-        self.steps_per_epoch = experiment.steps_per_epoch(config)
-        self.evals = experiment.schedules(config)
+        self.total_steps = schedule.total_steps(config)
+        self.steps_per_epoch = schedule.steps_per_epoch(config)
+        self.evals = schedule.schedules(config)
         self.experiment = experiment.load(config)
         self.optimizer = optim.make(config, self.total_steps)
         # The keys of the parameters and of the training.
@@ -70,8 +78,8 @@ class Run:
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
-        """What is known of the numbers, see `experiment.known_metrics`."""
-        return experiment.known_metrics(self.config, self.experiment)
+        """What is known of the numbers, see `schedule.known_metrics`."""
+        return schedule.known_metrics(self.config, self.experiment)
 
     @cached_property
     def data(self) -> SetFolder:
@@ -97,7 +105,7 @@ class Run:
         workdir.check_no_export(self.folder)
         _ = self.data
         experiment.with_sizes(self.config, check=True)
-        experiment.check_names(self.config, self.metrics)
+        schedule.check_names(self.config, self.metrics)
         if self.experiment.check:
             self.experiment.check()
         # Devices that do not fit and a model that cannot be built must not leave a

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lnrepro.config import FIELDS
-from lnrepro.engine import command_line, experiment, run_config, train
+from lnrepro.engine import command_line, run_config, schedule, train
 from lnrepro.engine.run import Run
 from tests.engine import toy
 from tests.refused import refused
@@ -100,7 +100,7 @@ def assert_refused(tmp_path, changes, says):
 def test_evaluations_that_never_run_may_be_named():
     panel = ("a", ("test/error", "test/anything"), "log")
     never = toy.config(curves=(panel,), evals__test="never", best__metric=None)
-    experiment.check_names(never, experiment.known_metrics(never, toy.make(never)))
+    schedule.check_names(never, schedule.known_metrics(never, toy.make(never)))
 
 
 Pair = collections.namedtuple("Pair", "a b")
@@ -152,7 +152,7 @@ def test_a_value_of_another_type_is_another_config(there, now):
 )
 def test_steps_are_those_of_the_decimal_number_of_epochs(epochs, steps):
     config = toy.config(data__train_examples=800, epochs=epochs)
-    assert experiment.total_steps(config) == steps
+    assert schedule.total_steps(config) == steps
 
 
 def test_command_lines_expand_the_home_folder(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lnrepro.data.stream import Stream
-from lnrepro.engine import evaluate, experiment, metrics, train
+from lnrepro.engine import evaluate, experiment, metrics, schedule, train
 from lnrepro.engine.run import Run
 from lnrepro.functional.fast.platform import tracing_for
 from lnrepro.functional.fast.tuning import answering, kernel_where_it_can
@@ -97,7 +97,7 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
         dtypes = {a.dtype for a in jax.tree.leaves(whole.state.params)}
         assert dtypes == {np.dtype("float32")}
     assert all(map(math.isfinite, numbers.values()))
-    known = experiment.known_metrics(config, experiment.load(config))
+    known = schedule.known_metrics(config, experiment.load(config))
     for evaluation in {name.partition("/")[0] for name in known}:
         of_it = f"{evaluation}/"
         names = {name for name in known if name.startswith(of_it)}
@@ -120,9 +120,9 @@ def test_batches_of_several_lengths_refuse_several_steps_in_a_call(tmp_path, nam
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_names_of_the_config_are_those_of_the_metrics(name):
     config = smoke(name)
-    known = experiment.known_metrics(config, experiment.load(config))
+    known = schedule.known_metrics(config, experiment.load(config))
     assert "train/loss" in known
-    experiment.check_names(config, known)
+    schedule.check_names(config, known)
     # Claims look the direction up by the name alone.
     for number, metric in known.items():
         assert claims.sign(number) == (-1 if metric.mode == "max" else 1)

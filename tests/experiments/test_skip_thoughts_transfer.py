@@ -19,7 +19,7 @@ from experiments.skip_thoughts import (
 )
 from lnrepro.data.readers.sentences import columns_of_labelled
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine import experiment
+from lnrepro.engine import schedule
 from tests import oracle
 from tests.data.small import prepare_own
 from tests.experiments.small import config_of
@@ -223,9 +223,9 @@ def check_transfer(folder, *message, **evals):
     config.evals = ConfigDict(evals)
     if message:
         with refused(*message):
-            experiment.known_metrics(config, make(config))
+            schedule.known_metrics(config, make(config))
     else:
-        experiment.known_metrics(config, make(config))
+        schedule.known_metrics(config, make(config))
 
 
 def test_a_missing_transfer_set_is_named_before_training(tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lnrepro.engine import config_file, expected, experiment
+from lnrepro.engine import config_file, expected, experiment, schedule
 from lnrepro.engine.run_config import as_json
 from lnrepro.errors import RunError
 from tests.refused import refused
@@ -28,7 +28,7 @@ def test_a_limit_is_between_good_and_bad_runs(name, tmp_path):
     file = f"{ROOT}/configs/{name}.py"
     limit = config_file.load_module(file).EXPECTED
     config = config_file.read(file)
-    mode = experiment.known_metrics(config, experiment.load(config))[limit.metric].mode
+    mode = schedule.known_metrics(config, experiment.load(config))[limit.metric].mode
     for value in limit.measured or ():
         assert limit.holds(value, mode)
     worse = limit.limit + (1 if mode == "min" else -1)
