@@ -28,11 +28,12 @@ from ml_collections import ConfigDict
 from lnrepro.data.stream import Stream
 from lnrepro.engine import json_files, kernels, peers, provenance, run_config, workdir
 from lnrepro.engine.artifacts import title
-from lnrepro.engine.checkpoint import Checkpoint, Notes, Store, restore
+from lnrepro.engine.checkpoint import Checkpoint, Notes, restore
 from lnrepro.engine.metrics import Meter, check_finite
 from lnrepro.engine.output import Output
 from lnrepro.engine.run import Run, numbers_of
 from lnrepro.engine.signals import Signals
+from lnrepro.engine.store import Store
 from lnrepro.errors import Diverged, Stopped, UserError, say
 from lnrepro.functional.fast.kernels import watched
 

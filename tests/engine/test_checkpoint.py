@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from lnrepro.engine import checkpoint, orbax_workarounds
-from lnrepro.engine.checkpoint import Store
+from lnrepro.engine.store import Store
 from tests.engine.toy import assert_same_bits
 from tests.hardening.processes import saved
 from tests.refused import refused
@@ -58,7 +58,7 @@ def test_what_cannot_be_read_stays_and_is_named(store, tmp_path, error, says):
 
     save(store, "last", 5, 10)
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(checkpoint, "_read", fail)
+        m.setattr(checkpoint, "read_one", fail)
         with refused("last/10 cannot be read", says):
             restore(store)
     assert saved(tmp_path) == [5, 10]
@@ -138,13 +138,13 @@ def test_what_a_reader_reads_stays_while_the_run_saves(store, monkeypatch, capsy
         store.wait()
 
     both(5, 4)
-    read = checkpoint._read
+    read = checkpoint.read_one
 
     def go_on(*arguments):
         both(10, 9)
         return read(*arguments)
 
-    monkeypatch.setattr(checkpoint, "_read", go_on)
+    monkeypatch.setattr(checkpoint, "read_one", go_on)
     assert restore(store, "best").step == 4
     assert restore(store).step == 10
     assert capsys.readouterr().err == ""

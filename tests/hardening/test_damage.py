@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import train
-from lnrepro.engine.checkpoint import Store, restore
+from lnrepro.engine.checkpoint import restore
 from lnrepro.engine.events import Events
+from lnrepro.engine.store import Store
 from lnrepro.errors import RunError
 from tests.engine import toy
 from tests.engine.toy import config, train_until
