@@ -100,7 +100,8 @@ def _state(folder):
 def _best(config, records):
     """Return the best value of `config.best.metric`."""
     metric = config.best.metric
-    values = [record[metric] for record in records if metric in record]
+    # Records of other steps have no such number.
+    values = [record.get(metric, math.nan) for record in records]
     values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""

@@ -23,7 +23,10 @@ class Stream(Iterator[Batch], contextlib.AbstractContextManager):
     """
 
     def __init__(self, blocks: Any):
-        """Wrap an iterator over blocks, each a list of batches."""
+        """Wrap an iterator over blocks, each a list of batches.
+
+        Blocks for training never end. Who takes batches from others knows their number.
+        """
         self._blocks = blocks
         self._ready: collections.deque[Batch] = collections.deque()
 

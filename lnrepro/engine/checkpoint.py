@@ -147,13 +147,18 @@ def read_one(path: pathlib.Path, like: Any) -> Checkpoint:
     return Checkpoint(int(path.name), read.state, notes)
 
 
-def described(tree: Any) -> dict[str, str]:
-    """Return {name: type and shape} of the arrays of a tree, or of their metadata."""
+def named(tree: Any) -> dict[str, Any]:
+    """Return the leaves of a tree by their paths, such as "params.gru.w"."""
     found = {}
     for path, leaf in jax.tree.leaves_with_path(tree):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        found[name] = f"{leaf.dtype} {list(leaf.shape)}"
+        found[jax.tree_util.keystr(path, simple=True, separator=".")] = leaf
     return found
+
+
+def described(tree: Any) -> dict[str, str]:
+    """Return {name: type and shape} of the arrays of a tree, or of their metadata."""
+    leaves = named(tree).items()
+    return {name: f"{leaf.dtype} {list(leaf.shape)}" for name, leaf in leaves}
 
 
 def reason_of(error: Any) -> str:

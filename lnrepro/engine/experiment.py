@@ -77,8 +77,8 @@ class Experiment(NamedTuple):
       init: (key) -> vars.
       loss: (vars, batch, key) -> (scalar, (new collections without "params", metrics)).
         Metrics are means over the batch.
-      batches: (start_step) -> training batches from that step on. Batch k depends on
-        (config.seed, k) alone.
+      batches: (start_step) -> training batches from that step on, without an end. Batch
+        k depends on (config.seed, k) alone.
       evals: {name: Eval}, those that `config.evals` may name.
       metrics: {name: Metric} of what `loss` returns, and of "loss".
       check: checks what evaluations will read, such as files that the config names. It

@@ -14,7 +14,7 @@ import pathlib
 import shutil
 import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +22,7 @@ import numpy as np
 
 from lnrepro import data
 from lnrepro.engine import json_files, workdir
-from lnrepro.engine.checkpoint import described
+from lnrepro.engine.checkpoint import described, named
 from lnrepro.engine.run_config import differences
 from lnrepro.errors import UserError
 from lnrepro.paths import local_path
@@ -113,9 +113,8 @@ def write(
     with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as made:
         scratch = pathlib.Path(made) / "export"
         scratch.mkdir()
-        arrays = {
-            name: np.array(leaf, order="C") for name, leaf in _named(weights.vars)
-        }
+        leaves = named(weights.vars).items()
+        arrays = {name: np.array(leaf, order="C") for name, leaf in leaves}
         content = safetensors.numpy.save(arrays, {"format": "np"})
         (scratch / WEIGHTS).write_bytes(content)
         about["checkpoint"]["digest"] = zlib.crc32(content)
@@ -143,7 +142,7 @@ def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> W
     path, saved = folder / WEIGHTS, about["checkpoint"]
     content = json_files.read_checked(path, saved.get("digest"))
     arrays = safetensors.numpy.load(content)
-    wanted = dict(_named(like))
+    wanted = named(like)
     for name, there, needed in differences(described(arrays), described(wanted)):
         raise UserError(f"{path}: {name} is {there}, but its config asks for {needed}")
     tree = jax.tree.unflatten(jax.tree.structure(like), map(arrays.get, wanted))
@@ -169,11 +168,3 @@ def card(about: Mapping[str, Any]) -> str:
         fingerprint=about["data"]["fingerprint"],
         licence=licence,
     )
-
-
-def _named(tree: Any) -> Sequence[tuple[str, Any]]:
-    """Return the leaves of a tree with their names."""
-    return [
-        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
-        for path, leaf in jax.tree.leaves_with_path(tree)
-    ]

@@ -71,17 +71,13 @@ class Meter:
 
     def _add_up(self, step, metrics):
         for name, values in metrics.items():
-            first_step = step - len(values)
-            if not np.isfinite(values).all():
-                # Steps count from 1.
-                bad = int(np.flatnonzero(~np.isfinite(values))[0])
-                raise Diverged(f"train/{name}", values[bad], first_step + bad + 1)
+            # Steps count from 1.
+            first = step - len(values) + 1
             # One by one, so that the sum does not depend on the number of steps per
             # call. JSON, in which `state` is saved, keeps every bit of a float64.
-            total = self._sums.get(name, 0.0)
-            for value in values.astype(np.float64).tolist():
-                total += value
-            self._sums[name] = total
+            for at, value in enumerate(values.astype(np.float64).tolist(), first):
+                check_finite({f"train/{name}": value}, at)
+                self._sums[name] = self._sums.get(name, 0.0) + value
         # The number of steps, the same for all names.
         self._count += len(values)
 
@@ -91,11 +87,11 @@ class Meter:
 
 
 def check_finite(numbers: Mapping[str, float], step: int) -> None:
-    """Check the numbers of evaluations as those of training are checked.
+    """Check that numbers are finite.
 
     Args:
       numbers: {name: number}.
-      step: the step of the state that was evaluated.
+      step: the step that they belong to.
 
     Raises:
       Diverged: one of them is not finite.

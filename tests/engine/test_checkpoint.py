@@ -70,13 +70,13 @@ def test_what_cannot_be_read_stays_and_is_named(store, tmp_path, error, says):
     [
         (
             state(v=np.zeros(1)),
-            "another model: params/v is None there, float64 [1] in this",
+            "another model: params.v is None there, float64 [1] in this",
         ),
         (
             state(w=np.zeros((2, 3))),
-            "params/w is float64 [3, 2] there, float64 [2, 3] in",
+            "params.w is float64 [3, 2] there, float64 [2, 3] in",
         ),
-        ({"params": state()["params"]}, "opt_state/0/mu is float64 [3] there, None in"),
+        ({"params": state()["params"]}, "opt_state.0.mu is float64 [3] there, None in"),
     ],
 )
 def test_checkpoints_of_another_model_stay(store, tmp_path, other, says):
