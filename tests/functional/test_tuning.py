@@ -58,7 +58,7 @@ def has_kernel(*words):
     return bool(re.search("gpu.ptx|Partitioning", program(*words)))
 
 
-def test_what_was_measured_is_what_runs(gpu, capsys, caplog):
+def test_what_was_measured_is_what_runs(gpu, capsys, caplog, monkeypatch):
     gpu |= {(8, 16): 8.0, (4, 8): 7.0, (8, 8): 9.1}
     large = functools.partial(problem, rows=128, steps=1, units=256)
     loss, params, x = large()
@@ -93,6 +93,9 @@ def test_what_was_measured_is_what_runs(gpu, capsys, caplog):
         return functional.scan(step, {}, params, jnp.zeros(1), x[None]).carry
 
     assert not has_kernel(around, params, x)
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "__version__", "another")
+        assert not has_kernel(loss, params, x)
     assert functional.measured_kernels(forget=True) == [record]
     assert not has_kernel(*large())
     gpu[None] = 7.7
@@ -177,6 +180,7 @@ def test_a_part_of_a_mesh_is_known_under_shard_map():
     functional.autotune(loss, *arguments)
     assert has_kernel(loss, *arguments)
     assert not has_kernel(jax.jit(loss, in_shardings=places), *arguments)
+    assert [record["rows"] for record in functional.measured_kernels()] == [4, 2, 4]
 
 
 def test_inside_of_a_trace_it_is_refused():
