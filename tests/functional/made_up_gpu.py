@@ -6,7 +6,6 @@ import types
 import jax
 import pytest
 
-from lnrepro.functional.fast import kept
 from lnrepro.functional.fast.gpu import driver, launch, nvrtc
 from lnrepro.functional.fast.gpu import kernel as layout
 from tests.functional import gpu_programs
@@ -53,9 +52,9 @@ def have(monkeypatch, *devices) -> None:
 
 
 def pretend(monkeypatch, folder) -> None:
-    """Let this process have an H100, whose records lie in a folder."""
+    """Let this process have an H100, whose records lie in a cache."""
     trace_kernels(monkeypatch)
     have(monkeypatch, device())
     monkeypatch.setattr(layout, "device", layout.Device)
     monkeypatch.setattr(driver, "clusters", lambda blocks, *sizes: 132 // blocks - 2)
-    monkeypatch.setattr(kept, "folder", lambda: folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))

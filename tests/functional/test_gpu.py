@@ -611,7 +611,7 @@ def test_long_sequences_are_few_chunks(steps, rows, chunk, short, hopper):
 
 def test_ptx_is_kept_for_other_processes(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(kept, "folder", lambda: tmp_path / "kernels")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
         nvrtc, "_compiled", lambda source, *words: made.append(source) or "text"
     )

@@ -1,4 +1,4 @@
-"""What is found out once for all processes that share a cache, as text files."""
+"""What is found out once for all processes of a user, as text files."""
 
 import contextlib
 import hashlib
@@ -6,8 +6,6 @@ import os
 import pathlib
 import tempfile
 from typing import Any
-
-import jax
 
 
 def digest(*words: Any) -> str:
@@ -17,10 +15,11 @@ def digest(*words: Any) -> str:
 
 
 def folder() -> pathlib.Path:
-    """Return where it is kept: beside the programs of XLA, if these are on a disk."""
-    beside = jax.config.values.get("jax_compilation_cache_dir")
-    if beside and "://" not in beside:
-        return pathlib.Path(beside) / "kernels"
+    """Return where it is kept, the same for the trainer and other programs.
+
+    Raises:
+      RuntimeError: the user has no home folder.
+    """
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(cache) / "lnrepro" / "kernels"
 
