@@ -45,21 +45,6 @@ def choice(owner: str, name: str, value: Any, allowed: tuple[str, ...]) -> None:
         )
 
 
-def not_negative(owner: str, name: str, value: Any) -> None:
-    """Check a number that may be zero, if it is known while tracing.
-
-    Args:
-      owner: name of the class or function, for the message.
-      name: name of the field, for the message.
-      value: what the user gave.
-
-    Raises:
-      ValueError: value is below 0, or is no number.
-    """
-    if isinstance(value, int | float) and not value >= 0:
-        raise ValueError(f"{owner}: {name}={value} must be 0 or more")
-
-
 def floating_point(owner: str, name: str, value: Any) -> jax.Array:
     """Return an array that must be floating point.
 

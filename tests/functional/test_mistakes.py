@@ -41,7 +41,6 @@ WRONG_VALUES = [
     ("norm_site='sum'", lambda: LSTMCell(4, norm_site="sum")),
     ("reset='never'", lambda: GRUCell(4, reset="never")),
     ("recurrent_bias", lambda: GRUCell(4, "rms", recurrent_bias=True)),
-    ("epsilon=-1.0", lambda: GRUCell(4, epsilon=-1.0)),
     ("features_in=0", lambda: LSTMCell(4).init(KEY, 0)),
     ("blocks=8", lambda: block_gru(6)),
     ("input_sizes=(3, 1)", lambda: block_gru(8).init(KEY, 5)),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.arguments import not_negative, positive_integer
+from lnrepro.functional.arguments import positive_integer
 from lnrepro.functional.arrays import at_least_f32, row, zeros_for
 from lnrepro.functional.cells.base import (
     Cell,
@@ -46,13 +46,11 @@ class NormedCell(Cell):
 
     def check_norm(self) -> None:
         """Raise ValueError for an unknown norm, or one that the cell cannot apply."""
-        name = type(self).__name__
-        not_negative(name, "epsilon", self.epsilon)
         reason = self._refusal(norm_of(self.norm))
         if reason is not None:
             names = [repr(n) for n in NORMS if self._refusal(NORMS[n]) is None]
             raise ValueError(
-                f"{name}: norm={self.norm!r}{reason}; choose one of "
+                f"{type(self).__name__}: norm={self.norm!r}{reason}; choose one of "
                 f"{', '.join(names)} ('batch' runs by functions alone, not in "
                 "modules), or give a functional.Norm"
             )

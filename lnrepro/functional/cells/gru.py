@@ -107,23 +107,18 @@ class GRUCell(GatedCell):
         # The input's part of the gates (eq. 26) and of the candidate (eq. 27).
         x_part = normalise("x", add_row(dot("w_x", x), params, "bias"))
         x_gates, x_candidate = jnp.split(x_part, [2 * self.features], -1)
-        recurrent = self._reset_after if self.reset == "after" else self._reset_before
-        z, h_candidate = recurrent(dot, params, normalise, h, x_gates)
+        h_part = add_row(normalise("h", dot("w_h", h)), params, "bias_recurrent")
+        if self.reset == "after":
+            # The reset gate multiplies the product (eq. 27).
+            h_gates, product = jnp.split(h_part, [2 * self.features], -1)
+            z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+            h_candidate = r * product
+        else:
+            # It multiplies h (Cho et al. 2014).
+            z, r = jnp.split(self.gate_fn(x_gates + h_part), 2, -1)
+            h_candidate = normalise("u", dot("w_u", r * h))
 
         # Eq. 27 and 28: the candidate, and the mix of it with the previous h.
         n = self.activation_fn(x_candidate + h_candidate)
         # (1 - z) h + z n with one multiplication less.
         return h + z * (n - h), normalise.statistics
-
-    def _reset_after(self, dot, params, normalise, h, x_gates):
-        """Return z and r * (U h): the reset gate multiplies the product (eq. 27)."""
-        h_part = add_row(normalise("h", dot("w_h", h)), params, "bias_recurrent")
-        h_gates, h_candidate = jnp.split(h_part, [2 * self.features], -1)
-        z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
-        return z, r * h_candidate
-
-    def _reset_before(self, dot, params, normalise, h, x_gates):
-        """Return z and U (r * h): the reset gate multiplies h (Cho et al. 2014)."""
-        h_gates = normalise("h", dot("w_h", h))
-        z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
-        return z, normalise("u", dot("w_u", r * h))
