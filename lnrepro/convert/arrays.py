@@ -37,8 +37,8 @@ def to_numpy(name: str, value: Any) -> np.ndarray:
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a nested mapping as one dict without what is None.
 
-    >>> flatten({"hi": {"bias": 1, "kernel": 2}})
-    {'hi:bias': 1, 'hi:kernel': 2}
+    >>> flatten({"cell": {"hi": {"bias": 1, "kernel": 2}}})
+    {'cell:hi:bias': 1, 'cell:hi:kernel': 2}
     """
     flat = {}
     for name, value in tree.items():

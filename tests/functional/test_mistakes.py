@@ -1,5 +1,7 @@
 """Mistakes of a first hour with cells: one line that names the field."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
-from lnrepro.functional.norms import layer_norm, weight_norm
+from lnrepro.functional.norms import batch_norm, layer_norm, rms_norm, weight_norm
 from tests.functional.programs import CELLS, B, D, H, T, X, problem
 from tests.refused import refused
 
@@ -26,6 +28,8 @@ PARAMS, _ = problem(CELL)
 TWO = stack(GRUCell(D), GRUCell(D))
 ZEROS = np.zeros((B, H), np.float32)
 NUMBERS = np.ones((4, 6), np.float32)
+INTEGERS = np.ones((4, 6), np.int32)
+NORMS = layer_norm, rms_norm, batch_norm
 
 
 def block_gru(features, **options):
@@ -74,7 +78,8 @@ WRONG_TYPES = [
     # Ones and zeros as well: they may be a discount.
     ("unroll: resets has dtype float32", lambda: run(resets=np.ones((B, T)))),
     ("step: reset has dtype float32", lambda: run_step(reset=np.ones(B))),
-    ("int32", lambda: layer_norm(np.ones((2, 3), int))),
+    *[("int32", functools.partial(norm, INTEGERS)) for norm in NORMS],
+    ("int32", lambda: weight_norm(INTEGERS, NUMBERS[0])),
 ]
 
 

@@ -27,6 +27,7 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
+from lnrepro.functional.arguments import carry_like
 from tests.functional.programs import (
     AUTODIFF,
     CELLS,
@@ -199,6 +200,10 @@ def test_a_carry_may_lose_its_tuples():
     for other in ((Hidden(*lstm), gru), {"0": lstm, "2": gru}, [gru, lstm]):
         with refused("the carry is", error=ValueError):
             unroll(cell, params, X, initial_carry=other)
+    # Names are sorted as text.
+    many = tuple(map(jnp.float32, range(11)))
+    by_name = {str(number): a for number, a in enumerate(many)}
+    assert carry_like("step", many, by_name) == many
 
 
 @pytest.mark.parametrize(

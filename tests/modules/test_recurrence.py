@@ -104,7 +104,8 @@ def test_a_cell_module_takes_one_step(package, kind):
     same(layer.initialize_carry((B, None)), carry)
     assert layer.module.num_feature_axes == 1
     theirs = functional_step(layer.module.functional_cell)
-    same_program(layer.run, theirs, layer.params, carry, X[:, 0])
+    given = {"mask": MASK[:, 0], "reset": RESETS[:, 0]}
+    same_program(layer.run, theirs, layer.params, carry, X[:, 0], **given)
 
 
 @each_package
