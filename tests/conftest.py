@@ -9,7 +9,7 @@ that the other workers and the next run need not compile them again.
 Tests on the official data sets run only where LNREPRO_REAL_DATA names their folder.
 
 With LNREPRO_SKIPS=listed, a test that is skipped for a reason that is not in
-LISTED_SKIPS fails the session. The nightly job sets it, since it installs everything.
+LISTED_SKIPS fails. The nightly job sets it, since it installs everything.
 """
 
 import gc
@@ -57,7 +57,6 @@ LISTED_SKIPS = (
     "LNREPRO_REAL_DATA is not set",
     "the compilers are not installed",
 )
-_unlisted_skips: list[str] = []
 
 
 def pytest_collection_modifyitems(items):
@@ -67,30 +66,21 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
-def pytest_runtest_logreport(report):
-    """Note a skip whose reason is not listed."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Let a skip whose reason is not listed fail, where that is asked for."""
+    report = yield
+    # Of an expected failure, the reason is no tuple.
     if report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
-        if not reason.startswith(LISTED_SKIPS):
-            _unlisted_skips.append(f"{report.nodeid}: {reason}")
+        wants_listed = os.environ.get("LNREPRO_SKIPS") == "listed"
+        if wants_listed and not reason.startswith(LISTED_SKIPS):
+            report.outcome = "failed"
+    return report
 
 
-def pytest_collectreport(report):
-    """Note a whole file that is skipped."""
-    pytest_runtest_logreport(report)
-
-
-def pytest_sessionfinish(session):
-    """Fail the session for skips that are not listed, where that is asked for."""
-    if os.environ.get("LNREPRO_SKIPS") == "listed" and _unlisted_skips:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Name the skips that fail the session."""
-    if os.environ.get("LNREPRO_SKIPS") == "listed":
-        for line in _unlisted_skips:
-            terminalreporter.line(f"SKIPPED WITHOUT A LISTED REASON {line}")
+# Of a whole file.
+pytest_make_collect_report = pytest_runtest_makereport
 
 
 def pytest_collection_finish():

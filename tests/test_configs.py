@@ -4,22 +4,13 @@ import json
 
 import pytest
 
+from lnrepro.config import flat
 from lnrepro.engine import config_file
 from tests.runs import ROOT
 
 # The fields of each variant, and their values in JSON. A field that is added later
 # needs no line here; a change on purpose does.
 RESOLVED = json.loads((ROOT / "tests/resolved_configs.json").read_text())
-
-
-def flat(fields, prefix=""):
-    found = {}
-    for name, value in fields.items():
-        if hasattr(value, "items"):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value
-    return found
 
 
 @pytest.mark.parametrize("variant", RESOLVED)

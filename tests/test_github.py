@@ -44,15 +44,3 @@ RAW = re.compile(r".*(?:===|:::|!!!|\?\?\?|\]\(|\*\*|`|\{:|^#).*", re.M)
 @pytest.mark.parametrize("page", PAGES)
 def test_github_renders_all_of_its_markdown(page):
     assert RAW.findall(prose(PAGES[page])) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '=== "linen"\n\n    code\n',
-        "<div>\n[link](README.md)\n</div>\n",
-        "## Title {: #anchor }\n",
-    ],
-)
-def test_markdown_that_github_does_not_read_is_found(text):
-    assert RAW.search(prose(text))

@@ -99,10 +99,7 @@ def test_a_run_goes_on_with_other_devices(home):
     ("named", "flags"),
     [
         ("did you mean 'seed'?", "--config.sed=1"),
-        ("did you mean 'norm'?", "--config.norn=none"),
-        ("'optimizer.learning_rate'?", "--config.learning_rate=1"),
         ("config.batch_size=1e3", "--config.batch_size=1e3"),
-        ("learning_rate=fast", "--config.optimizer.learning_rate=fast"),
         ("model.hidden", "--config.model.hidden=(0,)"),
         ("experiments.mnst", "--config.experiment=experiments.mnst"),
         ("there are test/nll", "--config.best.metric=valid/eror"),

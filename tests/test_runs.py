@@ -26,13 +26,8 @@ def table(capsys):
     def table(folder):
         runs.main([str(folder)])
         lines = capsys.readouterr().out.splitlines()
-        names, *rows = lines
-        # The cells of a column begin where its name does.
-        starts = [match.start() for match in re.finditer(r"\S+", names)]
-        parts = list(zip(starts, [*starts[1:], None], strict=True))
-        return [
-            {names[a:b].strip(): row[a:b].strip() for a, b in parts} for row in rows
-        ]
+        names, *rows = (re.split("  +", line) for line in lines)
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     return table
 

@@ -27,13 +27,13 @@ def _hook(event, args):
         watching[-1].add(PLANTED)
 
 
+# Hooks cannot be taken away again.
+sys.addaudithook(_hook)
+
+
 @pytest.fixture
 def happenings(tmp_path, monkeypatch):
     """A set that collects attempts to execute foreign code."""
-    # Hooks cannot be taken away again.
-    if not hasattr(sys, "_lnrepro_hook"):
-        sys.addaudithook(_hook)
-        sys._lnrepro_hook = True
     folder = tmp_path / "path"
     folder.mkdir()
     (folder / f"{PLANTED}.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
