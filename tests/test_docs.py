@@ -217,13 +217,6 @@ def test_every_page_is_in_the_navigation():
     assert set(PAGES) <= entries
 
 
-@pytest.mark.parametrize("page", [*PAGES, "../README.md", "../experiments/README.md"])
-def test_the_first_paragraph_is_short(page):
-    first = (DOCS / page).read_text(encoding="utf-8").split("\n\n")[1]
-    assert page.startswith("..") or re.match(r"[\w*`\[]", first)
-    assert len(first.split()) <= 60
-
-
 def test_all_pages_together_are_short():
     """What is added is paid for."""
     command = ["git", "ls-files", "*.md"]

@@ -241,26 +241,21 @@ def test_the_module_of_a_strangers_run_is_not_imported(command, tmp_path, flag):
     assert err.count("\n") == 1
 
 
-def run_without(home, modules, *flags):
-    """Run the trainer where some modules are not installed."""
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["absl", "ml_collections", "optax", "orbax"])
+def test_missing_extra_names_the_pip_command(home, tmp_path, module):
     # None in sys.modules is how Python itself marks a module that cannot be imported.
     program = (
-        f"import runpy, sys; sys.modules |= dict.fromkeys({modules}); "
+        f"import runpy, sys; sys.modules[{module!r}] = None; "
         f"runpy.run_module('lnrepro.main', run_name='__main__')"
     )
-    return subprocess.run(
-        [sys.executable, "-c", program, *flags],
+    done = subprocess.run(
+        [sys.executable, "-c", program, SMOKE, f"--workdir={tmp_path / 'run'}"],
         cwd=ROOT,
         env=environment(home),
         capture_output=True,
         text=True,
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("module", ["absl", "ml_collections", "optax", "orbax"])
-def test_missing_extra_names_the_pip_command(home, tmp_path, module):
-    done = run_without(home, [module], SMOKE, f"--workdir={tmp_path / 'run'}")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert f"{module} is not installed" in done.stderr
     assert "pip install 'lnrepro[train]'" in done.stderr

@@ -334,24 +334,6 @@ def test_doubling_the_weights_quarters_the_weight_block_and_halves_the_mixed_one
     np.testing.assert_allclose(after["curvature"], before["curvature"] / 4, rtol=1e-10)
 
 
-@pytest.mark.parametrize("norm", NORMALISERS)
-def test_null_directions(norm):
-    """Each w_i; for layer norm only W as a whole, and every re-centring."""
-    theta, x = problem(norm)
-    weights = theta[:, :FEATURES]
-    exact = geometry(norm, theta, x)["bernoulli"]["exact"]
-    block = exact[:, :FEATURES, :, :FEATURES].reshape(weights.size, -1)
-    directions = np.eye(UNITS)[..., None] * weights
-    if norm == "layer":
-        recentrings = np.broadcast_to(np.eye(FEATURES), (UNITS, FEATURES, FEATURES))
-        directions = np.concatenate([weights[None], recentrings.swapaxes(0, 1)])
-    found = directions.reshape(len(directions), -1) @ block
-    np.testing.assert_allclose(found, 0, atol=1e-12)
-    # Bernoulli outputs tie no directions together by themselves: these are all.
-    eigenvalues = np.linalg.eigvalsh(block)
-    assert (eigenvalues < 1e-12 * eigenvalues[-1]).sum() == len(directions)
-
-
 @pytest.mark.parametrize("norm", theory.NORMS)
 def test_gain_learning_is_robust_to_input_scale_in_batch_and_layer_norm_only(norm):
     theta, x = problem(norm)

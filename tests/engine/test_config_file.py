@@ -83,7 +83,6 @@ def test_a_config_outside_of_the_checkout_is_one_line(tmp_path, monkeypatch):
         ("optimizer.clip=2", 2.0),
         ("model.hidden=(4,5)", (4, 5)),
         ("model.hidden=4", (4,)),
-        ("data.train_examples=None", None),
         ("evals.test=end", "end"),
         ("data.name=a=None", "a=None"),
         ("batch_norm.unbiased=True", True),
@@ -91,7 +90,6 @@ def test_a_config_outside_of_the_checkout_is_one_line(tmp_path, monkeypatch):
         # The last one counts.
         ("steps=3 steps=None", None),
         ("steps=None steps=3", 3),
-        ("steps=2 steps=3", 3),
     ],
 )
 def test_flags_have_the_type_of_their_field(flags, value):
