@@ -28,13 +28,11 @@ def main(argv: list[str]) -> None:
     add("--workdir", required=True, type=pathlib.Path)
     add("--images", type=pathlib.Path, metavar="NPY", help="features to embed")
     args = parser.parse_args(argv)
-    captions = [] if args.images else read_lines()
-
     run = lnrepro.load(args.workdir, experiment="experiments.order_embeddings")
     if args.images:
         write_array(run.embed_images(load_npy(args.images)))
     else:
-        write_array(run.embed_captions(captions))
+        write_array(run.embed_captions(read_lines()))
 
 
 if __name__ == "__main__":

@@ -4,17 +4,17 @@ import itertools
 import pathlib
 from collections.abc import Sequence
 
-from lnrepro.sweeps import PROTOCOLS
 from scripts.paper import plot
 from scripts.paper.claims import NORMS
 from scripts.paper.plot import Line, Panel
+from scripts.paper.protocols import SAME, TUNED
 from scripts.paper.verdicts import Answer, Row
 
-# For each protocol: text of the legend, colour, distance from the middle of its row.
-DRAWN = (
-    ("each norm at its own best learning rate", "#d55e00", -0.15),
-    ("all norms at one learning rate", "#0072b2", 0.15),
-)
+# {protocol: (text of the legend, colour, distance from the middle of its row)}.
+DRAWN = {
+    TUNED: ("each norm at its own best learning rate", "#d55e00", -0.15),
+    SAME: ("all norms at one learning rate", "#0072b2", 0.15),
+}
 TICKS = (3, 10, 30, 100, 300, 1000)
 # {answer to a question: colour}.
 COLOURS = {
@@ -39,14 +39,14 @@ def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
         titles.append(len(labels))
         labels.append(part)
         for row in of_part:
-            for protocol, (_, colour, shift) in zip(PROTOCOLS, DRAWN, strict=True):
+            for protocol, (_, colour, shift) in DRAWN.items():
                 if verdict := row.verdicts.get(protocol):
                     y, share = len(labels) + shift, verdict.numbers["speed"]
                     lines.append(_line(y, share, colour))
             labels.append(_label(row.claim))
     if not rows:
         return
-    lines += [Line(text, colour=colour) for text, colour, _ in DRAWN]
+    lines += [Line(text, colour=colour) for text, colour, _ in DRAWN.values()]
     panel = Panel(lines, _settings(labels, 0.6), titles=titles)
     height = 0.17 * len(labels) + 1.1
     plot.draw([panel], stem, CAPTION, kind=plot.shares, height=height, fontsize=8)

@@ -64,7 +64,7 @@ def _tables(runs, found, answered) -> dict[str, dict[str, str]]:
     """
     pilot = [run for run in runs if run.seed in PILOT]
     long = find([RESULTS / "runs"])
-    order, skip = (tables.beside_the_paper(t, long) for t in tables.TABLES.values())
+    order, skip = (tables.beside_the_paper(number, long) for number in tables.TABLES)
     of_pixels = {}
     for name in ("digits", "mnist_pixels"):
         own = find([RESULTS / name])

@@ -13,6 +13,7 @@ from experiments import paper_results as paper
 from lnrepro.sweeps import PROTOCOLS, SAME_RATE
 from scripts import markdown as md
 from scripts.paper import ROOT, protocols, verdicts
+from scripts.paper.axes import FIGURES
 from scripts.paper.claims import METRICS, PILOT, PLAN
 from scripts.paper.records import RecordedRun
 from scripts.paper.verdicts import Answer, Row, Verdict
@@ -25,7 +26,6 @@ class PaperTable(NamedTuple):
 
     Attributes:
       name: of its file.
-      experiment: the name of its runs' folder in experiments/.
       head: what its models and their data are called.
       columns: {metric: title} of the scores.
       scores: those of the paper, {model: scores}.
@@ -35,7 +35,6 @@ class PaperTable(NamedTuple):
     """
 
     name: str
-    experiment: str
     head: tuple[str, str]
     columns: Mapping[str, str]
     scores: Mapping[str, Sequence[float | None]]
@@ -63,7 +62,6 @@ def _skip_thoughts(run, last):
 TABLES = {
     1: PaperTable(
         name="table2",
-        experiment="order_embeddings",
         head=("model", "data"),
         columns=paper.TABLE_2_COLUMNS,
         scores=paper.TABLE_2,
@@ -74,7 +72,6 @@ TABLES = {
     ),
     3: PaperTable(
         name="table3",
-        experiment="skip_thoughts",
         head=("method", "corpus"),
         columns=paper.TABLE_3_COLUMNS,
         scores=paper.TABLE_3,
@@ -86,18 +83,19 @@ TABLES = {
 }
 
 
-def beside_the_paper(table: PaperTable, runs: Iterable[RecordedRun]) -> str:
+def beside_the_paper(number: int, runs: Iterable[RecordedRun]) -> str:
     """Return a table of the paper, with a row for each run that has all the metrics.
 
     A run's row is its last record with all of them. What --evaluate wrote comes first.
 
     Args:
-      table: the table.
+      number: that of the figure, a key of `TABLES`.
       runs: the runs, also those of other experiments.
     """
+    table = TABLES[number]
     rows = [(model, table.data, scores) for model, scores in table.scores.items()]
     for run in runs:
-        if run.experiment != table.experiment:
+        if run.experiment != FIGURES[number].experiment:
             continue
         names = [run.name_of(metric) for metric in table.columns]
         records = run.files.get("evaluation.json", {}), *reversed(run.records)
