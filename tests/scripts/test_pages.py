@@ -67,13 +67,6 @@ def test_no_measured_number_stands_without_its_record(page):
     assert measured((ROOT / page).read_text(encoding="utf-8")) == []
 
 
-def test_no_number_begins_a_line():
-    """GitHub takes such a line for HTML, with all of its Markdown."""
-    for path in [ROOT / "README.md", *pages.DOCS.rglob("*.md")]:
-        text = path.read_text(encoding="utf-8")
-        assert not re.search(r"^[\s>*-]*<!--[\w-]+:", text, re.M), path
-
-
 def test_the_page_of_an_experiment_gives_the_answer_to_each_of_its_questions():
     """From the records, so that no page has a verdict of its own."""
     for place, question in enumerate(PLAN, 1):
