@@ -326,9 +326,12 @@ def verdict(*numbers, seeds=10):
 def test_shares_are_drawn_with_intervals_and_answers_with_their_words():
     """A line at 100 % comes first, then an interval and a point for each number."""
     fast, slow = verdict(0.5, 0.4, 0.6), verdict(1.5, 1.4, 1.6)
-    row = verdicts.Row(CLAIMS[0], "data", {"same_rate": fast})
-    (ax,) = drawn(forest.draw, [row]).axes
-    _, interval, point = ax.lines[:3]
+    row = verdicts.Row(CLAIMS[0], "data", {"tuned": fast})
+    fig = drawn(forest.draw, [row])
+    # One for each protocol, of which the tuned one is drawn above the other.
+    assert len(fig.legends[0].get_texts()) == 2
+    _, interval, point = fig.axes[0].lines[:3]
+    assert point.get_ydata() == [1 - 0.15]
     assert interval.get_xdata().ravel() == pytest.approx([40, 60])
     assert point.get_xdata() == [50]
     answers = {
