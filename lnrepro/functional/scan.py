@@ -33,8 +33,7 @@ Limits:
 - The replay computes the element-wise work of each step a second time.
 - A step that reads traced arrays of the function around it, and not as arguments, runs
   for JAX's own derivatives, which keep more. So does one that takes a product inside of
-  a transformation, such as `jax.checkpoint`, or of a loop, and one whose carry is not
-  floating point.
+  a transformation, such as `jax.checkpoint`, or of a loop.
 
 Sources: gradient checkpointing (Griewank and Walther 2000; Chen et al. 2016); storing
 hidden states and replaying steps in recurrent networks (Gruslys et al. 2016,
@@ -222,8 +221,7 @@ class _Trace(NamedTuple):
     Attributes:
       equations: its closed jaxpr, whose first results are its products.
       is_lean: whether the lean backward pass can run the step. It knows neither traced
-        arrays of the function around the step, nor products inside of a transformation,
-        nor a carry that is not floating point.
+        arrays of the function around the step, nor products inside of a transformation.
       not_kept: names of the products that the backward pass computes again.
     """
 
@@ -251,15 +249,13 @@ def _trace(step, output, save, arguments):
         isinstance(a, jax.core.Tracer) and jnp.issubdtype(a.dtype, jnp.inexact)
         for a in traced.consts
     )
-    leaves = jax.tree.leaves(carry)
-    is_floating = all(jnp.issubdtype(a.dtype, jnp.floating) for a in leaves)
-    is_lean = is_floating and not (outside or records[0].is_inner)
+    is_lean = not (outside or records[0].is_inner)
     not_kept = frozenset()
     if save != "products":
         # Some generators draw other bits for many steps at once.
         start = [v for e in traced.eqns if parts.must_stay(e) for v in e.outvars]
         if save == "recurrent":
-            start += traced.jaxpr.invars[: len(leaves)]
+            start += traced.jaxpr.invars[: len(jax.tree.leaves(carry))]
         kept = equations.reached(traced.eqns, start)
         pairs = zip(sorted(records[0].computed), traced.jaxpr.outvars, strict=False)
         not_kept = frozenset(name for name, v in pairs if v not in kept)
@@ -268,9 +264,8 @@ def _trace(step, output, save, arguments):
 
 def _name(step):
     """The name of a step, or of the cell that `unroll` gives it."""
-    while isinstance(step, functools.partial):
-        step = (*step.args, step.func)[0]
-    return getattr(step, "__name__", type(step).__name__)
+    cell, *_ = *getattr(step, "args", ()), step
+    return getattr(cell, "__name__", type(cell).__name__)
 
 
 def _plain_scan(plan, arguments):

@@ -181,10 +181,9 @@ def _with_kernel(name, form, required, layout):
 def _kernel_chunk(rows, steps, weights, save):
     """Steps of a chunk where each chunk is a kernel for GPUs."""
     # A product has as many numbers a row as its weight has columns, over all blocks.
-    inputs = [w.shape[min(w.ndim - 2, 1)] for w in weights.values()]
     columns = sum(
-        w.dtype.itemsize * w.size // n
-        for w, n in zip(weights.values(), inputs, strict=True)
+        w.dtype.itemsize * w.size // w.shape[min(w.ndim - 2, 1)]
+        for w in weights.values()
     )
     if steps * rows * columns <= SMALL_SEQUENCE[save]:
         return steps

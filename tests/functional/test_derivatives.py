@@ -19,15 +19,17 @@ WEIGHTS = {name: 0.3 * RNG.standard_normal((H, H)) for name in ("w_x", "w_h")}
 LEAN = [ScanOptions(), ScanOptions(platform="gpu", save="carries", chunk=3)]
 
 
-def loss(step, options, weights=WEIGHTS, params=None, context=None, carry=X[0]):
+def loss(
+    step, options, weights=WEIGHTS, params=None, context=None, carry=X[0], **output
+):
     """A number that depends on all outputs of a step over time."""
     # Some that are not floating point stand beside them.
     params = {"floats": params, "rows": np.arange(B) % 2}
     # The generator rbg draws other bits for many steps at once.
     keys = jax.random.split(jax.random.key(0, impl="rbg"), T)
     context = {"floats": context, "flags": jnp.ones((T, B), bool), "keys": keys}
-    result = scan(step, weights, params, carry, X, context=context, options=options)
-    return total(result.outputs)
+    how = {"context": context, "options": options, **output}
+    return total(scan(step, weights, params, carry, X, **how).outputs)
 
 
 def gradient(step, options, weights=WEIGHTS, params=None, context=None, **named):
@@ -138,17 +140,22 @@ def test_products_may_stand_inside_of_transformations(x64, name):
         same(weights, expected, 1e-12)
 
 
-def test_a_carry_may_have_integers(x64):
-    """Then the step has JAX's own derivative."""
-
+def test_a_carry_may_have_counts_flags_and_keys(x64):
     def step(dot, params, carry, x, context):
-        h, count = carry
-        return (jnp.tanh(dot("w_x", x) + count * dot("w_h", h)), count + 1), None
+        h, count, flag, key = carry
+        key, of_step = jax.random.split(key)
+        h = jnp.where(flag, h, jax.random.normal(of_step, h.shape))
+        h = jnp.tanh(dot("w_x", x) + count * dot("w_h", h))
+        return (h, count + 1, ~flag, key), None
+
+    def of_h(carry):
+        return carry[0]
 
     @jax.jit
     def of_all():
-        carry = X[0], np.int32(0)
-        return [gradient(step, o, carry=carry)[0] for o in (*LEAN, AUTODIFF)]
+        carry = X[0], np.int32(0), np.zeros((B, 1), bool), jax.random.key(0)
+        how = {"carry": carry, "output": of_h}
+        return [gradient(step, o, **how)[0] for o in (*LEAN, AUTODIFF)]
 
     *found, expected = of_all()
     for weights in found:
@@ -156,7 +163,7 @@ def test_a_carry_may_have_integers(x64):
 
 
 def test_a_step_may_read_arrays_of_the_function_around_it(x64):
-    """As in the test before, and they have gradients too."""
+    """Then the step has JAX's own derivative."""
 
     def around(shift, options):
         def step(dot, params, h, x, context):

@@ -195,7 +195,8 @@ def body(carry, inputs):
     a = jax.jit(jnp.tanh)(x_part + h @ weight)
     c = jnp.where(t > 1, c * a, c)
     late = jnp.sum(jnp.exp(a) * x_part, 0)
-    return (c, jnp.sin(c) + noise), (late, x, h, x_part, 0.0, {"row": jnp.ones(2)})
+    row = {"row": jnp.ones(2)}
+    return (c, jnp.sin(c) + noise), (late, x, h, x_part, noise, 0.0, row)
 
 
 @pytest.mark.parametrize(

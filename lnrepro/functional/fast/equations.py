@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 from jax.extend import core
 
 # Primitives that evaluate an inner jaxpr. A kernel needs no rules of derivatives.
@@ -74,6 +75,51 @@ def with_made(constants: dict, equations: list) -> dict:
     return constants | dict(zip(made, values, strict=True))
 
 
+def value_of(atom: Any, values: dict) -> Any:
+    """Return the value of a literal, or of a variable among {variable: value}."""
+    return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+
+def results_of(equation: Any, inputs: Sequence) -> list:
+    """Evaluate one equation by its primitive."""
+    results = equation.primitive.bind(*inputs, **equation.params)
+    return results if equation.primitive.multiple_results else [results]
+
+
+def evaluate(
+    equations: Iterable,
+    values: dict,
+    rule: Callable,
+    *,
+    calls: Collection = CALLS,
+    read: Callable = value_of,
+    constant: Callable = lambda value: value,
+) -> None:
+    """Evaluate equations in their order, inner functions in line.
+
+    Args:
+      equations: the equations.
+      values: {variable: value}, to read and to add to.
+      rule: (equation, values of its inputs) -> values of its results.
+      calls: names of the primitives whose inner functions are evaluated.
+      read: (variable or literal, values) -> its value.
+      constant: (array that an inner function reads) -> its value.
+    """
+    for e in equations:
+        inputs = [read(a, values) for a in e.invars]
+        if e.primitive.name in calls:
+            inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
+            names = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
+            inputs = (*map(constant, inner.consts), *inputs)
+            of_inner = dict(zip(names, inputs, strict=True))
+            how = {"calls": calls, "read": read, "constant": constant}
+            evaluate(inner.jaxpr.eqns, of_inner, rule, **how)
+            results = [read(a, of_inner) for a in inner.jaxpr.outvars]
+        else:
+            results = rule(e, inputs)
+        values.update(zip(e.outvars, results, strict=True))
+
+
 def inline(jaxpr: Any, names: dict, equations: list, constants: dict) -> list:
     """Append the equations of a jaxpr to a list; return the results.
 
@@ -87,57 +133,19 @@ def inline(jaxpr: Any, names: dict, equations: list, constants: dict) -> list:
       constants: {variable: value} to add to.
     """
 
-    def renamed(atoms):
-        return [a if isinstance(a, core.Literal) else names[a] for a in atoms]
+    def renamed(atom, names):
+        return atom if isinstance(atom, core.Literal) else names[atom]
 
-    for e in jaxpr.eqns:
-        inputs = renamed(e.invars)
-        if e.primitive.name == "jit":
-            inner = _inner(e)
-            fixed = [core.Var(v.aval) for v in inner.jaxpr.constvars]
-            constants.update(zip(fixed, inner.consts, strict=True))
-            arguments = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
-            of_inner = dict(zip(arguments, (*fixed, *inputs), strict=True))
-            made = inline(inner.jaxpr, of_inner, equations, constants)
-        else:
-            made = [core.Var(v.aval) for v in e.outvars]
-            equations.append(e.replace(invars=inputs, outvars=made))
-        names.update(zip(e.outvars, made, strict=True))
-    return renamed(jaxpr.outvars)
+    def constant(value):
+        v = core.Var(jax.typeof(value))
+        constants[v] = value
+        return v
 
+    def append(e, inputs):
+        made = [core.Var(v.aval) for v in e.outvars]
+        equations.append(e.replace(invars=inputs, outvars=made))
+        return made
 
-def _inner(call):
-    """The closed jaxpr that a call evaluates."""
-    return call.params.get("call_jaxpr", call.params.get("jaxpr"))
-
-
-def value_of(atom: Any, values: dict) -> Any:
-    """Return the value of a literal, or of a variable among {variable: value}."""
-    return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-
-def results_of(equation: Any, inputs: Sequence) -> list:
-    """Evaluate one equation by its primitive."""
-    results = equation.primitive.bind(*inputs, **equation.params)
-    return results if equation.primitive.multiple_results else [results]
-
-
-def evaluate(equations: Iterable, values: dict, rule: Callable) -> None:
-    """Evaluate equations in their order, inner functions in line.
-
-    Args:
-      equations: the equations.
-      values: {variable: value}, to read and to add to.
-      rule: (equation, values of its inputs) -> values of its results.
-    """
-    for e in equations:
-        inputs = [value_of(a, values) for a in e.invars]
-        if e.primitive.name in CALLS:
-            inner = _inner(e)
-            names = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
-            of_inner = dict(zip(names, (*inner.consts, *inputs), strict=True))
-            evaluate(inner.jaxpr.eqns, of_inner, rule)
-            results = [value_of(a, of_inner) for a in inner.jaxpr.outvars]
-        else:
-            results = rule(e, inputs)
-        values.update(zip(e.outvars, results, strict=True))
+    how = {"calls": ["jit"], "read": renamed, "constant": constant}
+    evaluate(jaxpr.eqns, names, append, **how)
+    return [renamed(a, names) for a in jaxpr.outvars]

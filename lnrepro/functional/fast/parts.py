@@ -179,7 +179,7 @@ def take_products_apart(body: Callable, init: Any, xs: Any, in_loop: int = 0) ->
     apart = reached(parts.loop, first)
     loop = [e for e in parts.loop if apart.isdisjoint(e.outvars)]
     after = needed(parts.loop, variables(parts.outputs))
-    after = [e for e in after if e not in loop]
+    after = [e for e in after if not apart.isdisjoint(e.outvars)]
     made = [*parts.carry, *(v for e in loop for v in e.outvars)]
     read = variables_read(after, parts.outputs)
     to_after = [v for v in made if v in read]
@@ -218,16 +218,15 @@ def take_apart(
 
     # The loop: what the next carry needs, and what it computes again of the rest.
     sources = needed(equations, variables_read(stay, new_carry))
-    made_in_loop = {e for e in sources if not sequential.isdisjoint(e.outvars)} | {
-        *stay
-    }
+    sources = [e for e in sources if not sequential.isdisjoint(e.outvars)]
+    made_in_loop = {*stay, *sources}
     loop = [e for e in equations if e in made_in_loop]
     reads = [v for v in variables_read(loop, new_carry) if v not in sequential]
     made_by = {v: e for e in equations for v in e.outvars}
     cut = minimum_cut(
         reads, made_by, can_repeat=lambda e: e.primitive.name in ELEMENTWISE
     )
-    made_again = needed(equations, reads, cut)
+    in_loop = made_in_loop.union(needed(equations, reads, cut))
     # What is the same in every step is a constant.
     to_loop = [v for v in cut if v in varying]
     before = needed(equations, to_loop)
@@ -266,7 +265,7 @@ def take_apart(
         of_sums=needed(equations, sums.values(), to_sums),
         constants=with_made(parts.constants, fixed),
         before=[e for e in before if e not in fixed],
-        loop=[e for e in equations if e in loop or e in made_again],
+        loop=[e for e in equations if e in in_loop],
         after=[e for e in after if e not in fixed],
         to_loop=to_loop,
         to_after=list(to_after),
