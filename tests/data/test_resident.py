@@ -33,6 +33,7 @@ def test_batches_equal_those_of_the_host_across_epochs(monkeypatch):
 
 
 def test_one_accelerator_takes_arrays_that_fit(monkeypatch):
+    # The limit is the size of the columns, or a byte less.
     size = sum(column.nbytes for column in COLUMNS.values())
     for backend, devices, limit, columns, wanted in (
         ("gpu", 1, size, COLUMNS, True),
