@@ -18,8 +18,6 @@ DTypeLike = jax.typing.DTypeLike
 # Name of a parameter: a mesh axis, or None, for each of its axes.
 Sharding = Mapping[str, tuple[str | None, ...]]
 
-_STATISTICS = "functional.unroll(..., statistics=...) with functional.track"
-
 # Names of parameters that some option of a cell of this library asks for: those of
 # norms and biases at a site, peepholes, a learned carry, blocks, the cells of a stack.
 _SITE = r"(x|h|c|u|joint|recurrent|hidden|gates|\d+)"
@@ -197,7 +195,8 @@ def refuse_batch_norm(module: Any, cell: Cell) -> None:
     if cell.sites:
         raise ValueError(
             f"{type(module).__name__}: batch norm has statistics of each time step, "
-            f"which modules do not keep; use {_STATISTICS}"
+            "which modules do not keep; use functional.unroll(..., statistics=...) "
+            "with functional.track"
         )
 
 
