@@ -78,9 +78,14 @@ def train_batches(
       process: index of this process and number of processes. Default: those of JAX.
 
     Raises:
-      UserError: B cannot be divided by the number of processes. The stream raises it if
-        an example does not fit its padding.
+      UserError: the data has another size than the plan, or B cannot be divided by the
+        number of processes. The stream raises it if an example does not fit its
+        padding.
     """
+    if _size(data) != plan.size:
+        raise UserError(
+            f"the plan is for {plan.size} examples and the data has {_size(data)}"
+        )
     is_plain = not pad and transform is None and process is None
     if is_plain and isinstance(data, Mapping):
         from lnrepro.data import resident

@@ -11,6 +11,7 @@ import numpy as np
 
 from lnrepro.data.shuffle import permutation, random_bits
 from lnrepro.errors import UserError
+from lnrepro.fields import Lengths
 
 # Independent random streams of one seed, as the top bits of the second word of the key.
 ORDER, BATCH_ORDER, DRAWS = (stream << 62 for stream in range(3))
@@ -63,11 +64,10 @@ class Plan:
       batch_size: number of examples B in a batch.
       seed: any integer.
       lengths: length of each example [N], if there are buckets.
-      buckets: lengths to pad to, in ascending order, of which the last one holds all
-        examples; none without `lengths`.
+      buckets: lengths to pad to, in ascending order; none without `lengths`.
 
     Raises:
-      UserError: the batch size does not fit.
+      UserError: the sizes or the buckets do not fit.
     """
 
     size: int
@@ -82,6 +82,15 @@ class Plan:
                 f"batch size {self.batch_size} does not fit {self.size} examples; "
                 f"choose 1 to {self.size}"
             )
+        if self.lengths is not None:
+            if tuple(self.buckets) not in Lengths(0):
+                raise UserError(f"buckets = {self.buckets}: give {Lengths(0)}")
+            longest, last = self.lengths.max(), self.buckets[-1]
+            if longest > last:
+                raise UserError(
+                    f"the longest example has {longest}, and the last bucket {last}; "
+                    "add a bucket, or leave longer examples out"
+                )
 
     @functools.cached_property
     def bucket(self) -> np.ndarray:

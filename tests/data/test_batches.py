@@ -115,7 +115,10 @@ def stack_different_lengths():
 BAD = [
     (stack_different_lengths, "be stacked; set config.steps_per_call to 1"),
     (lambda: Plan(N, N + 1, 0), "batch size 104 does not fit 103 examples"),
+    (lambda: train(COLUMNS, Plan(99, 9, 0), 1), "99 examples and the data has 103"),
     (lambda: train(COLUMNS, Plan(N, 10, 0), 1, process=(0, 4)), "does not divide over"),
+    (lambda: Plan(N, 4, 0, LENGTHS, (40, 20)), "that ascend"),
+    (lambda: Plan(N, 4, 0, LENGTHS, (39,)), "longest example has 40, and the last"),
     (lambda: evaluation(TEXTS, N, pad=WIDE | {"tokens": 39}), "40 does not f"),
 ]
 
