@@ -161,9 +161,11 @@ def unroll(
         if noise is None:
             noise = cell.sample(noise_key, first)
     own_carry = tree_at_least_f32(cell.initial_carry(params, first))
-    carry, returned = _first_carry(
-        "unroll", own_carry, initial_carry, mask, resets, direction.from_end
-    )
+    carry, returned = own_carry, identity
+    if initial_carry is not None:
+        carry, returned = _first_carry(
+            "unroll", own_carry, initial_carry, mask, resets, direction.from_end
+        )
 
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
     x, weights, inputs, carry, given_statistics = unify_manual_axes(
@@ -290,8 +292,6 @@ def _first_carry(function, own_carry, given, mask, resets, from_end=False):
     Where all steps of a row are padding, the carry that was given is returned, and the
     steps do not read it.
     """
-    if given is None:
-        return own_carry, identity
     given = arguments.carry_like(function, own_carry, given)
     if mask is None:
         return given, identity
