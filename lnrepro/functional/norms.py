@@ -196,7 +196,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
 
     Raises:
       TypeError: v is not floating point.
-      ValueError: g is not of shape [out].
+      ValueError: v has fewer than two axes, or g is not of shape [out].
 
     References:
       Salimans and Kingma, Weight Normalization, 2016.
@@ -227,6 +227,7 @@ def weight_norm_preserving(w: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     Raises:
       TypeError: w is not floating point.
+      ValueError: w has fewer than two axes.
 
     >>> weight_norm_preserving(jnp.array([[3.0], [4.0]]))[1]
     Array([5.], dtype=float32)
@@ -259,6 +260,11 @@ def _row_statistics(
 
 
 def _square_of_columns(w):
+    if w.ndim < 2:
+        raise ValueError(
+            f"weight norm: a kernel has two axes at least, (..., in, out), and this "
+            f"one has the shape {w.shape}"
+        )
     return jnp.sum(jnp.square(w), tuple(range(w.ndim - 1)), keepdims=True)
 
 

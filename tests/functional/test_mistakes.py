@@ -59,6 +59,7 @@ WRONG_VALUES = [
     ("seq_lengths has shape", lambda: run(seq_lengths=np.array([2]))),
     ("carry has shape", lambda: run(initial_carry=(ZEROS[:1], ZEROS))),
     ("this cell's is", lambda: run(initial_carry=ZEROS)),
+    ("this cell's is", lambda: step(CELL, PARAMS, None, X[:, 0])),
     ("step: reset has shape", lambda: run_step(reset=np.ones(3, bool))),
     # Parameters of another cell.
     ("gain_h", lambda: unroll(CELL, problem(LSTMCell(H, "none"))[0], X)),
@@ -68,6 +69,7 @@ WRONG_VALUES = [
     ("gain has shape (5,)", lambda: layer_norm(NUMBERS, np.ones(5))),
     ("bias has shape (4, 6)", lambda: layer_norm(NUMBERS, None, NUMBERS)),
     ("g has shape", lambda: weight_norm(NUMBERS, np.ones(4))),
+    ("two axes at least", lambda: weight_norm(NUMBERS[0], NUMBERS[0])),
 ]
 WRONG_TYPES = [
     ("is no cell", lambda: stack([CELL])),
