@@ -42,11 +42,13 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat = {}
     for name, value in tree.items():
+        found = {f"{prefix}{name}": value}
         if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{name}{LEVEL}")
-        elif value is not None:
-            flat[f"{prefix}{name}"] = value
-    return flat
+            found = flatten(value, f"{prefix}{name}{LEVEL}")
+        if twice := found.keys() & flat.keys():
+            raise ValueError(f"convert: there are two weights {listed(twice)}")
+        flat |= found
+    return {name: value for name, value in flat.items() if value is not None}
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,9 +66,11 @@ def test_further_weights_of_the_cell_are_refused(name, extra):
         case.load({**weights_of(name), extra: np.ones(H)})
 
 
-def test_weights_that_are_none_are_named():
+def test_weights_that_are_none_or_stand_twice_are_named():
     with line_of("'bias' is a str, not an array"):
         CASES["keras-lstm"].load(weights_of("keras-lstm") | {"bias": "kernel.npy"})
+    with line_of("two weights i:kernel"):
+        CASES["flax-rnn"].load(weights_of("flax-rnn") | {"i:kernel": np.ones(1)})
 
 
 LAYERS = ("_l0", "_l0_reverse", "_l1", "_l1_reverse", "_l11")
