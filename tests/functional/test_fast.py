@@ -268,7 +268,14 @@ def test_what_is_only_added_to_is_no_carry_of_the_loop():
         return new_carry, h
 
     xs, zeros = draw(0, 5, 4, 3), jnp.zeros((4, 3))
-    carry = (zeros, jnp.ones(3, jnp.bfloat16), 7, zeros, jnp.ones(()), jnp.ones(2))
+    carry = (
+        zeros,
+        jnp.ones(3, jnp.bfloat16),
+        np.int32(7),
+        zeros,
+        jnp.ones(()),
+        jnp.ones(2),
+    )
     is_the_scan(body, carry, xs, tolerance=1e-2)
     loop = loop_of(functools.partial(fission.scan, body), carry, xs)
     shapes = [v.aval.shape for v in loop.outvars]
