@@ -139,7 +139,7 @@ class RecordedRun(NamedTuple):
 
 
 def _is_finite(value: Any) -> bool:
-    return value is not None and math.isfinite(value)
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def difference(own: Settings, others: Iterable[Settings]) -> str:
