@@ -128,7 +128,7 @@ def _pmap():
     def place(tree):
         # pmap maps over the first axis, so the state has a copy per local device.
         def copy_to_all(x):
-            return np.broadcast_to(np.asarray(x), (local, *np.shape(x)))
+            return np.broadcast_to(x, (local, *x.shape))
 
         return jax.tree.map(copy_to_all, tree)
 

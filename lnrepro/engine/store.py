@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import orbax.checkpoint as ocp
@@ -101,8 +102,7 @@ class Store:
           name: "last" or "best".
           step: the step of the state.
           state: the state on the host.
-          notes: JSON values to save with it. "best" has the step of the best
-            checkpoint, if there is one.
+          notes: `Notes` as JSON values, to save with it.
 
         Raises:
           RunError: this save or the one before it failed. Checkpoints of earlier steps
@@ -114,7 +114,7 @@ class Store:
         with _errors_of(what):
             # What a checkpoint names is on disk before; what it replaces goes after.
             self.wait()
-            best = (notes.get("best") or {}).get("step")
+            best = _step_of(notes.get("best"))
             self._keep_best(self._named, best)
             manager = self._manager(name)
             # A run that fell back to an older checkpoint takes these steps again.
@@ -131,21 +131,21 @@ class Store:
             if name == "last":
                 self._named = best
 
-    def follow(self, best: float | None) -> bool:
+    def follow(self, best: Mapping[str, Any] | None) -> bool:
         """Remove all best checkpoints but the one that a run names.
 
         Others are of a trajectory that the run has left, or no longer the best.
 
         Args:
-          best: its step, or None.
+          best: the best evaluation, see `Notes`.
 
         Returns:
           Whether it is there.
         """
         self.wait()
-        self._named = best
+        self._named = _step_of(best)
         with _errors_of(f"remove checkpoints in {self.folder / 'best'}"):
-            return best in self._keep_best(best)
+            return self._named in self._keep_best(self._named)
 
     def _keep_best(self, *steps):
         """Remove all other best checkpoints; return the steps that are left."""
@@ -172,6 +172,10 @@ class Store:
             with contextlib.suppress(Exception):
                 manager.close()
         self._managers = {}
+
+
+def _step_of(best):
+    return best["step"] if best else None
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             raise
         # The lock is held until results.json is written.
         numbers = output.finish(best)
-        store.follow(best["step"] if best else None)
+        store.follow(best)
         return numbers
 
 
@@ -129,12 +129,13 @@ def _restore(run: Run, store: Store) -> Checkpoint:
         )
     path = last / str(saved.step)
     run_config.check_checkpoint(path, saved.notes, run.identity)
-    noted = Notes(*map(saved.notes.get, Notes._fields))._replace(**run.identity)
-    best = noted.best["step"] if noted.best else None
-    if not store.follow(best) and best is not None:
+    noted = Notes(**{**saved.notes, **run.identity})
+    is_there = store.follow(noted.best)
+    if noted.best and not is_there:
+        best = store.folder / "best" / str(noted.best["step"])
         print(
-            f"{store.folder / 'best' / str(best)}, which {path} names, is gone; the "
-            "best checkpoint is that of the evaluations from here on",
+            f"{best}, which {path} names, is gone; the best checkpoint is that of the "
+            "evaluations from here on",
             file=sys.stderr,
         )
         noted = noted._replace(best=None)
