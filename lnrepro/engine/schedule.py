@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -98,7 +98,7 @@ def known_metrics(config: ConfigDict, exp: Experiment) -> dict[str, Metric]:
     metrics: dict[str, Any] = {"train": exp.metrics}
     for name, schedule in config.evals.items():
         if schedule != "never":
-            check_measured("config.evals", name, list(exp.evals))
+            check_measured("config.evals", name, exp.evals)
             metrics[name] = exp.evals[name].metrics
     # Every experiment has a loss.
     known = {"train/loss": Metric()}
@@ -128,7 +128,7 @@ def check_names(config: ConfigDict, known: Mapping[str, Metric]) -> None:
     for _, metrics, *_ in config.curves:
         for name in metrics:
             if config.evals.get(name.partition("/")[0]) != "never":
-                check_measured("config.curves", name, list(known))
+                check_measured("config.curves", name, known)
     best = config.best
     if best.metric:
         every = schedules(config).every
@@ -141,7 +141,7 @@ def check_names(config: ConfigDict, known: Mapping[str, Metric]) -> None:
             )
 
 
-def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
+def check_measured(field: str, metric: str, measured: Collection[str]) -> None:
     """Raise UserError where a field names something that is not measured.
 
     Args:
