@@ -37,10 +37,6 @@ CELLS = {
         (1.91251, 61.80683, 120),
         (-0.66209, 17.20079, 40),
     ),
-    functional.GRUCell(4, "batch"): (
-        (1.85015, 40.20683, 120),
-        (-0.08285, 1.13979, 40),
-    ),
     functional.SimpleCell(4): ((2.21654, 16.54493, 36), (-1.09245, 22.28929, 40)),
     functional.DreamerGRUCell(4): ((2.0404, 49.80683, 120), (0.0285, 4.65516, 40)),
     functional.DreamerBlockGRUCell(

@@ -70,6 +70,8 @@ def test_artifacts_and_summary(tmp_path, capsys):
     assert (final["picture/sum"], final["train/half"]) == (1.5, 0.5)
     out = capsys.readouterr().out
     assert f"pictures   {tmp_path}/artifacts\n" in out
+    # The rate of the steps after the first call, which compiles.
+    assert " 0:00:00 left  " in out
     assert "toy, none, data: digits, seed 0: training 3 steps on 4 x cpu" in out
     assert json.loads((tmp_path / "results.json").read_text()) == final
 

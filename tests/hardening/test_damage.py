@@ -119,16 +119,19 @@ def test_a_directory_that_vanishes_is_not_written_anew(
 ):
     folder, moved = tmp_path / "run", tmp_path / "moved"
 
-    def harm():
+    def evaluate(real, vars, name):
         # What is on its way to the disk would still be written.
-        while not (folder / "checkpoints/last/5").is_dir():
+        while not (folder / "checkpoints/last/10").is_dir():
             time.sleep(0.01)
         folder.rename(moved)
         if replaced:
             shutil.copytree(toy_run, folder)
+        return real(vars, name)._replace(files={"new.txt": ""})
 
-    with refused("removed, moved, replaced or changed", error=RunError):
-        disturbed(monkeypatch, folder, 7, harm)
+    with monkeypatch.context() as m:
+        toy.change(m, evaluate=evaluate)
+        with refused("removed, moved, replaced or changed", error=RunError):
+            train.train(config(), folder)
     if replaced:
         assert_same_run(toy_run, folder)
     else:
