@@ -189,7 +189,9 @@ def test_any_metric_of_any_experiment_is_drawn(tmp_path):
             folder = tmp_path / f"runs/{norm}{rate}{seed}"
             write_run(folder, "mine.a", norm, seed, values, "d", **more)
     flags = (tmp_path / "runs", "--out", tmp_path, "--metric")
-    figures(*flags, metric)
+    figures(*flags, metric, "--rates")
+    # No claim is about it, so that the table of rates has its head alone.
+    assert (tmp_path / "rates.md").read_text().count("\n") == 2
     assert len(rows_of(tmp_path / "valid_accuracy.csv")) == 24
     assert (tmp_path / "valid_accuracy.md").read_text().splitlines()[2:] == [
         "| learning_rate 1 | none | 2 | 0.50 +- 0.14 |  |  |",

@@ -177,6 +177,8 @@ def test_a_rate_at_which_runs_diverge_is_not_the_best(monkeypatch):
     bad = [run("layer", 0, FAST - 1, 0.1), lost(run("layer", 1, FAST, 0.1))]
     (found,) = ends.by_rate(bad + good).values()
     assert [(end.rate, end.diverged) for end in found] == [(0.01, 0), (0.1, 1)]
+    line = ends.rates(bad + good).splitlines()[2]
+    assert line.endswith("| layer | loss | 0.01 (0.5); 0.1 (-0.5, 1 diverged) |")
 
 
 def pairs(layer, none, n=10, first=5, **fields):
