@@ -129,7 +129,8 @@ def _restore(run: Run, store: Store) -> Checkpoint:
         )
     path = last / str(saved.step)
     run_config.check_checkpoint(path, saved.notes, run.identity)
-    noted = Notes(**{**saved.notes, **run.identity})
+    # Earlier commits noted more.
+    noted = Notes(*map(saved.notes.get, Notes._fields))._replace(**run.identity)
     is_there = store.follow(noted.best)
     if noted.best and not is_there:
         best = store.folder / "best" / str(noted.best["step"])

@@ -19,6 +19,7 @@ from lnrepro.engine import (
     train,
 )
 from lnrepro.engine.run import Run
+from lnrepro.engine.store import Store
 from lnrepro.errors import Stopped
 from tests.engine import toy
 from tests.engine.toy import CURVES, config, train_until
@@ -55,6 +56,20 @@ def test_a_run_that_crashed_ends_with_the_same_bits(tmp_path, monkeypatch, chang
         train_until(monkeypatch, at, tmp_path / "broken", **changes)
     train.train(config(**changes), tmp_path / "broken")
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_a_run_of_an_earlier_commit_goes_on(tmp_path, monkeypatch, toy_run):
+    """Its checkpoints note more."""
+    save = Store.save
+
+    def save_more(store, name, step, state, notes):
+        save(store, name, step, state, notes | {"numbers": {}})
+
+    with monkeypatch.context() as m:
+        m.setattr(Store, "save", save_more)
+        train_until(m, 8, tmp_path)
+    train.train(config(), tmp_path)
+    assert_same_run(toy_run, tmp_path)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
