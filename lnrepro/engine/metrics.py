@@ -75,9 +75,12 @@ class Meter:
             first = step - len(values) + 1
             # One by one, so that the sum does not depend on the number of steps per
             # call. JSON, in which `state` is saved, keeps every bit of a float64.
+            total = self._sums.get(name, 0.0)
             for at, value in enumerate(values.astype(np.float64).tolist(), first):
-                check_finite({f"train/{name}": value}, at)
-                self._sums[name] = self._sums.get(name, 0.0) + value
+                if not math.isfinite(value):
+                    raise Diverged(f"train/{name}", value, at)
+                total += value
+            self._sums[name] = total
         # The number of steps, the same for all names.
         self._count += len(values)
 
