@@ -106,7 +106,9 @@ def train_batches(
             draws = np.concatenate([draws_of(plan, k)[part] for k in steps])
             examples = transform(examples, draws)
         block = _stack(examples, plan.length(first), pad)
-        parts = {name: np.split(v, together) for name, v in block.items()}
+        parts = {}
+        for name, v in block.items():
+            parts[name] = v.reshape(together, len(v) // together, *v.shape[1:])
         return [{name: v[j] for name, v in parts.items()} for j in range(together)]
 
     return _in_background(make_block, sys.maxsize)
