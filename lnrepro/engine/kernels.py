@@ -11,7 +11,7 @@ from lnrepro.engine import json_files, workdir
 from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
 from lnrepro.functional.fast import measure, tuning
-from lnrepro.functional.fast.kernels import Way
+from lnrepro.functional.fast.kernels import Implementation
 
 # Batches whose shapes are looked at. Those of most experiments are all alike.
 BATCHES = 1000
@@ -74,7 +74,7 @@ def kept(folder: pathlib.Path, *, writes: bool) -> Iterator[None]:
             ways[name] = tuning.look_up(scan)._asdict()
             if writes:
                 json_files.write(folder / "config.json", about)
-        return Way(**ways[name])
+        return Implementation(**ways[name])
 
     with tuning.answering(choose):
         yield

@@ -56,7 +56,7 @@ import jax.numpy as jnp
 from lnrepro.functional import backward, products
 from lnrepro.functional.arrays import clone_keys
 from lnrepro.functional.fast import equations, kernels, parts, platform, tuning
-from lnrepro.functional.fast.kernels import Way
+from lnrepro.functional.fast.kernels import Implementation
 from lnrepro.functional.products import NamedProducts, Weights
 from lnrepro.functional.scan_options import (
     DEFAULT,
@@ -164,8 +164,8 @@ def scan(
     return run(None, weights, params, carry, x, context)
 
 
-def _scan(step, output, reverse, options, way, *arguments) -> Any:
-    """Run a scan in a way, which is chosen where it is None."""
+def _scan(step, output, reverse, options, implementation, *arguments) -> Any:
+    """Run a scan by an implementation, which is chosen where it is None."""
     arguments = Arguments(*arguments)
     # x may be empty where the context gives the number of steps.
     steps = jax.tree.leaves((arguments.x, arguments.context))[0].shape[0]
@@ -177,8 +177,8 @@ def _scan(step, output, reverse, options, way, *arguments) -> Any:
     if steps != 0:
         traced = _trace(step, output, options.save, arguments)
     context = platform.context(options.platform)
-    if way is None:
-        way = Way(kernel=options.kernels == "on")
+    if implementation is None:
+        implementation = Implementation(kernel=options.kernels == "on")
         has_kernels = context.platform in tuning.PLATFORMS
         if options.kernels == "auto" and has_kernels and traced.equations:
             h = jax.tree.leaves(arguments.carry)[0]
@@ -197,9 +197,9 @@ def _scan(step, output, reverse, options, way, *arguments) -> Any:
                 context=context,
                 reason=tuning.reason_against(traced.equations, arguments, context),
             )
-            way = tuning.choose.get()(found) or way
-            if not way.kernel:
-                kernels.note(way.reason)
+            implementation = tuning.choose.get()(found) or implementation
+            if not implementation.kernel:
+                kernels.note(implementation.reason)
     plan = Plan(
         step=step,
         output=output,
@@ -208,7 +208,12 @@ def _scan(step, output, reverse, options, way, *arguments) -> Any:
         not_kept=traced.not_kept,
         context=context,
         form=form_for(
-            context.platform, arguments.x, steps, arguments.weights, options, way
+            context.platform,
+            arguments.x,
+            steps,
+            arguments.weights,
+            options,
+            implementation,
         ),
     )
     is_lean = options.backward == "lean" and traced.is_lean

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from lnrepro import defaults
 from lnrepro.functional.arguments import choice, positive_integer
 from lnrepro.functional.fast import fission, kernels
-from lnrepro.functional.fast.kernels import Way
+from lnrepro.functional.fast.kernels import Implementation
 from lnrepro.functional.products import Weights
 
 
@@ -77,7 +77,9 @@ PARTS = {"products": (3, 4), "recurrent": (12, 20), "carries": (12, 20)}
 
 @dataclasses.dataclass(frozen=True)
 class ScanOptions:
-    """How a scan runs and what its backward pass keeps. None of it changes a result.
+    """How a scan runs and what its backward pass keeps.
+
+    Results agree up to rounding, whatever it is.
 
     Attributes:
       backward: "lean", or "autodiff" for JAX's own derivative, which forward mode
@@ -128,7 +130,12 @@ DEFAULT = ScanOptions()
 
 
 def form_for(
-    name: str, x: Any, steps: int, weights: Weights, options: ScanOptions, way: Way
+    name: str,
+    x: Any,
+    steps: int,
+    weights: Weights,
+    options: ScanOptions,
+    implementation: Implementation,
 ) -> Form:
     """Return how a scan runs.
 
@@ -138,11 +145,11 @@ def form_for(
       steps: T.
       weights: {name: weight}, for their shapes.
       options: how to run.
-      way: whether its loops are kernels where they can.
+      implementation: whether its loops are kernels where they can.
     """
     form = FORMS.get(name, FORMS["gpu"])
-    if way.kernel:
-        form = _with_kernel(name, form, options.kernels == "on", way.layout)
+    if implementation.kernel:
+        form = _with_kernel(name, form, options.kernels == "on", implementation.layout)
     # Chunks bound the memory of what is computed for many steps at once. Where the
     # forward pass keeps that anyway, and the backward pass computes nothing so, they
     # bound nothing.
@@ -172,7 +179,7 @@ def _with_kernel(name, form, required, layout):
             "with ScanOptions(platform=...)"
         )
     # Only those who use a kernel wait until its module is imported.
-    module = importlib.import_module(f"lnrepro.functional.fast.{name}.scan")
+    module = importlib.import_module(f"lnrepro.functional.fast.{name}.loop")
     run = functools.partial(module.scan, layout=layout) if layout else module.scan
     loop = kernels.with_kernel(run, form.loop, required)
     return form._replace(loop=loop, **KERNELS[name])

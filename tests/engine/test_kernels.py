@@ -9,7 +9,7 @@ from lnrepro import functional
 from lnrepro.config import FIELDS
 from lnrepro.engine import distribute, kernels, provenance, run, run_config
 from lnrepro.functional.fast import tuning
-from lnrepro.functional.fast.kernels import Way, watched
+from lnrepro.functional.fast.kernels import Implementation, watched
 from tests.engine import toy
 from tests.functional import made_up_gpu
 from tests.refused import refused
@@ -72,7 +72,9 @@ def test_a_run_keeps_the_way_of_its_first_start(tmp_path, monkeypatch):
     (way,) = provenance.starts(tmp_path)[0]["kernels"].values()
     assert not way["kernel"]
     # Records that came since.
-    monkeypatch.setattr(tuning, "look_up", lambda scan: Way(False, reason="another"))
+    monkeypatch.setattr(
+        tuning, "look_up", lambda scan: Implementation(False, reason="another")
+    )
     with kernels.kept(tmp_path, writes=True):
         assert runs_as() == seen
 

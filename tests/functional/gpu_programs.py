@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, stack, unroll
-from lnrepro.functional.fast import kept
+from lnrepro.functional.fast import disk_cache
 from lnrepro.functional.fast.gpu import kernel as layout
 from lnrepro.functional.fast.gpu import launch, nvrtc
 from lnrepro.functional.fast.kernels import NoKernel
@@ -40,7 +40,7 @@ def library(kernel) -> pathlib.Path:
     """Compile a kernel for this CPU, unless that was done before."""
     sources = [*HERE.iterdir(), SOURCE / "parts.cuh"]
     texts = [kernel.source, *(path.read_text() for path in sources)]
-    name = FOLDER / kept.digest(*texts)
+    name = FOLDER / disk_cache.digest(*texts)
     result = name.with_suffix(".so")
     if not result.exists():
         FOLDER.mkdir(exist_ok=True)

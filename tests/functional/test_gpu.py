@@ -35,10 +35,10 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
-from lnrepro.functional.fast import kept
+from lnrepro.functional.fast import disk_cache
 from lnrepro.functional.fast.gpu import driver, fit, launch, nvrtc, text
 from lnrepro.functional.fast.gpu import kernel as layout
-from lnrepro.functional.fast.kernels import Way, watched
+from lnrepro.functional.fast.kernels import Implementation, watched
 from lnrepro.functional.fast.tuning import answering, kernel_where_it_can
 from tests.functional import compilers, gpu_programs, made_up_gpu
 from tests.functional.programs import (
@@ -600,7 +600,7 @@ def test_long_sequences_are_few_chunks(steps, rows, chunk, short, hopper):
 
     def backward_chunk(**options):
         options = ScanOptions(kernels="auto", platform="gpu", **options)
-        way = Way(kernel=True)
+        way = Implementation(kernel=True)
         found = scan_options.form_for("gpu", x, steps, weights, options, way)
         return found.backward_chunk
 
@@ -620,7 +620,7 @@ def test_ptx_is_kept_for_other_processes(tmp_path, monkeypatch):
         assert nvrtc.ptx("some", architecture) == "text"
     nvrtc.ptx.cache_clear()
     assert made == ["some", "some"]
-    assert len([*kept.folder().iterdir()]) == 2
+    assert len([*disk_cache.folder().iterdir()]) == 2
 
 
 def test_a_choice_goes_to_the_scan(hopper):

@@ -24,7 +24,7 @@ from lnrepro.functional import (
     unroll,
     variational_dropout,
 )
-from lnrepro.functional.fast.tpu import scan as pallas
+from lnrepro.functional.fast.tpu import loop as pallas
 from lnrepro.functional.fast.tuning import answering, kernel_where_it_can
 from tests.functional import compilers, pallas_programs
 from tests.functional.programs import (

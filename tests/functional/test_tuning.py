@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 
 from lnrepro import functional
 from lnrepro.functional import ScanOptions, SimpleCell, unroll
-from lnrepro.functional.fast import kept, measure
+from lnrepro.functional.fast import disk_cache, measure
 from lnrepro.functional.fast.gpu import launch
 from tests.functional import made_up_gpu
 from tests.refused import refused
@@ -145,8 +145,8 @@ def test_an_interrupt_leaves_no_record(monkeypatch):
     """But those that other processes keep meanwhile."""
 
     def timed(*words):
-        kept.write("another.measured", '{"reason": ""}')
-        kept.write("damaged.measured", "")
+        disk_cache.write("another.measured", '{"reason": ""}')
+        disk_cache.write("damaged.measured", "")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(measure, "_timed", timed)

@@ -20,7 +20,7 @@ class NoKernel(Exception):
     """There can be no kernel for a loop. The text says why, in one line."""
 
 
-class Way(NamedTuple):
+class Implementation(NamedTuple):
     """How a scan runs.
 
     Attributes:

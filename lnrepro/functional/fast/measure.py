@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional.arrays import floating, tree_at_least_f32
-from lnrepro.functional.fast import kept, kernels, platform, tuning
-from lnrepro.functional.fast.kernels import Way
+from lnrepro.functional.fast import disk_cache, kernels, platform, tuning
+from lnrepro.functional.fast.kernels import Implementation
 
 # Timed runs, of which the median counts.
 RUNS = 5
@@ -29,7 +29,8 @@ ENOUGH = 0.9
 TIMES, TF32 = 3.0, 2e-3
 UNFINISHED = "its measurement did not end"
 ROW = "{:<20} {:>6} {:>6} {!s:>8.7} {!s:>9.7} {!s:>8} {!s:>7} {!s:>8} {}"
-COLUMNS = ("cell", "rows", "steps", "scan ms", "kernel ms", "error", *Way._fields)
+COLUMNS = "cell", "rows", "steps", "scan ms", "kernel ms", "error"
+COLUMNS += Implementation._fields
 
 
 def autotune(function: Callable, *arguments: Any) -> list[dict]:
@@ -107,7 +108,7 @@ def _record(file, scan):
     about = scan.about | tuning.machine()
 
     def keep(found):
-        kept.write(file, json.dumps(about | found))
+        disk_cache.write(file, json.dumps(about | found))
         return about | found
 
     # It stays where a kernel aborts the process, so that it is the scan.
@@ -115,7 +116,7 @@ def _record(file, scan):
     try:
         return keep(_measured(scan))
     except KeyboardInterrupt:
-        kept.remove(file)
+        disk_cache.remove(file)
         raise
     except jax.errors.JaxRuntimeError as e:
         # After any other error of a device its context may be lost.
@@ -125,26 +126,27 @@ def _record(file, scan):
 
 
 def _scan(reason):
-    return Way(kernel=False, reason=reason)._asdict()
+    return Implementation(kernel=False, reason=reason)._asdict()
 
 
 def _measured(scan):
-    """Measure a scan; return its way and the numbers."""
+    """Measure a scan; return its implementation and the numbers."""
     if scan.reason:
         return _scan(scan.reason)
     rng = np.random.default_rng(0)
     values = jax.tree.map(functools.partial(_made_up, rng), scan.arguments)
+    loop = Implementation(kernel=False)
     # Who watches hears of kernels that are only tried.
     with platform.tracing_in(scan.context), kernels.watched() as seen:
-        jax.eval_shape(_training_step(scan, Way(kernel=True)), *values)
+        jax.eval_shape(_training_step(scan, Implementation(kernel=True)), *values)
         if kernels.KERNEL not in seen:
             return _scan(seen[0])
         with jax.default_matmul_precision("highest"):
-            exact = _training_step(scan, Way(kernel=False))(*tree_at_least_f32(values))
+            exact = _training_step(scan, loop)(*tree_at_least_f32(values))
         timed = functools.partial(_timed, scan, values, jax.device_get(exact))
-        of_scan, limit, is_exact, _ = timed(Way(kernel=False))
+        of_scan, limit, is_exact, _ = timed(loop)
         ms, error, is_same, layout = min(
-            timed(Way(True, layout)) for layout in seen.layouts or [None]
+            timed(Implementation(True, layout)) for layout in seen.layouts or [None]
         )
     # Where the fastest is wrong, the others are not trusted either.
     reason = ""
@@ -164,13 +166,13 @@ def _measured(scan):
     }
 
 
-def _timed(scan, values, exact, way):
+def _timed(scan, values, exact, implementation):
     """Time a training step in some runs, and compare what each returns.
 
     Returns:
       (median ms, largest error or NaN, whether all have the same bits, layout).
     """
-    step, times, errors, bits = _training_step(scan, way), [], [], set()
+    step, times, errors, bits = _training_step(scan, implementation), [], [], set()
     for _ in range(RUNS):
         # The run before a timed one finds the device at rest.
         jax.block_until_ready(step(*values))
@@ -185,14 +187,15 @@ def _timed(scan, values, exact, way):
             for a, b in zip(results, exact, strict=True)
         ]
         bits.add(b"".join(a.tobytes() for a in results))
-    return statistics.median(times), np.max(errors), len(bits) == 1, way.layout
+    is_same, layout = len(bits) == 1, implementation.layout
+    return statistics.median(times), np.max(errors), is_same, layout
 
 
-def _training_step(scan, way):
+def _training_step(scan, implementation):
     """The jitted function (*values) -> arrays of results and gradients."""
 
     def results(*arguments):
-        return floating(scan.run(way, *arguments))
+        return floating(scan.run(implementation, *arguments))
 
     @jax.jit
     def step(*arguments):

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.core
 
-from lnrepro.functional.fast import kept, platform
-from lnrepro.functional.fast.kernels import Way
+from lnrepro.functional.fast import disk_cache, platform
+from lnrepro.functional.fast.kernels import Implementation
 
 # Platforms that have kernels.
 PLATFORMS = ("gpu", "tpu")
@@ -29,7 +29,7 @@ class Scan(NamedTuple):
     """A scan with `kernels="auto"`, while it is traced.
 
     Attributes:
-      run: (way, *arguments) -> results.
+      run: (implementation, *arguments) -> results.
       arguments: pytrees (weights, params, carry, x, context), which may be traced.
       equations: the closed jaxpr of a step.
       about: what else a program depends on, for people: cell, device, sizes, options.
@@ -49,12 +49,12 @@ class Scan(NamedTuple):
         """A digest of the scan, the kind of device and the reason."""
         # Functions are printed with their addresses.
         equations = re.sub(r" at 0x[0-9a-f]+", "", str(self.equations.jaxpr))
-        return kept.digest(equations, self.about, self.context, self.reason)
+        return disk_cache.digest(equations, self.about, self.context, self.reason)
 
     @property
     def file(self) -> str:
         """The name of its record, which also depends on `machine`."""
-        return kept.digest(self.name, machine()) + ".measured"
+        return disk_cache.digest(self.name, machine()) + ".measured"
 
 
 def reason_against(equations: Any, arguments: Any, context: platform.Context) -> str:
@@ -76,14 +76,14 @@ def reason_against(equations: Any, arguments: Any, context: platform.Context) ->
     return ""
 
 
-def look_up(scan: Scan) -> Way:
+def look_up(scan: Scan) -> Implementation:
     """Return what the record of a scan says."""
     # Without any record, nothing is printed or loaded to find its name.
     found = records()
     record = found.get(scan.file) if found else None
     if not record:
-        return Way(kernel=False, reason=scan.reason or NOT_MEASURED)
-    return Way(*map(record.get, Way._fields))
+        return Implementation(kernel=False, reason=scan.reason or NOT_MEASURED)
+    return Implementation(*map(record.get, Implementation._fields))
 
 
 # (scan) -> how a scan with `kernels="auto"` runs, or None for the loop: the records, or
@@ -96,9 +96,9 @@ def answering(answer: Callable) -> contextlib.AbstractContextManager:
     return platform.setting(choose, answer)
 
 
-def kernel_where_it_can(scan: Scan) -> Way:
+def kernel_where_it_can(scan: Scan) -> Implementation:
     """Answer with the usual kernel, for tests and `runs_as`."""
-    return Way(kernel=True)
+    return Implementation(kernel=True)
 
 
 def records() -> dict[str, Any]:
@@ -107,10 +107,10 @@ def records() -> dict[str, Any]:
     Each is a file, so that no process overwrites what another keeps at the same time.
     """
     found = {}
-    for name in kept.names("*.measured"):
+    for name in disk_cache.names("*.measured"):
         # A file that holds no record counts for none.
         with contextlib.suppress(ValueError):
-            found[name] = json.loads(kept.read(name) or "")
+            found[name] = json.loads(disk_cache.read(name) or "")
     return found
 
 
@@ -132,7 +132,7 @@ def measured_kernels(*, forget: bool = False) -> list[dict]:
     found = records()
     if forget:
         for name in found:
-            kept.remove(name)
+            disk_cache.remove(name)
     return list(found.values())
 
 
@@ -154,4 +154,4 @@ def _code():
     """A digest of the code that makes a kernel, or a loop, of equations."""
     here = pathlib.Path(__file__).parents[1]
     paths = sorted([*here.rglob("*.py"), *here.rglob("*.cuh")])
-    return kept.digest(*map(pathlib.Path.read_text, paths))
+    return disk_cache.digest(*map(pathlib.Path.read_text, paths))

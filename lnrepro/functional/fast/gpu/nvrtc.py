@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from lnrepro.functional.fast import kept
+from lnrepro.functional.fast import disk_cache
 from lnrepro.functional.fast.gpu import driver
 from lnrepro.functional.fast.kernels import NoKernel
 
@@ -58,13 +58,13 @@ def ptx(source: str, architecture: str) -> str:
     }
     options = [*_OPTIONS, f"--gpu-architecture={architecture}".encode()]
     words = [source, *headers.values(), *options, versions()]
-    name = f"{kept.digest(*words)}.ptx"
-    text = kept.read(name)
+    name = f"{disk_cache.digest(*words)}.ptx"
+    text = disk_cache.read(name)
     if text is None:
         text = _compiled(source, headers, options)
         # Where it cannot be kept, the next process compiles it again.
         with contextlib.suppress(OSError, RuntimeError):
-            kept.write(name, text)
+            disk_cache.write(name, text)
     return text
 
 

@@ -12,7 +12,7 @@ from jax.experimental.custom_partitioning import (
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from lnrepro.functional.fast import kept
+from lnrepro.functional.fast import disk_cache
 
 Axes = Sequence[int | None]
 
@@ -35,7 +35,7 @@ def over_rows(
       result_axes: the axis of the batch of each.
       name: what tells the function from others.
     """
-    digest = np.frombuffer(bytes.fromhex(kept.digest(name)), np.int32)
+    digest = np.frombuffer(bytes.fromhex(disk_cache.digest(name)), np.int32)
     axes = [None, *axes]
 
     # JAX's cache of programs knows no function that is called here. The digest, which

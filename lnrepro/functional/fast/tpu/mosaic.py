@@ -1,7 +1,7 @@
 """Equations in forms that Mosaic knows, the compiler of Pallas' kernels for TPUs.
 
 Mosaic lacks some operations of JAX, or some of their forms: products of more than one
-contracted axis, reshapes of booleans, floating-point iota. `fast.tpu.scan` evaluates
+contracted axis, reshapes of booleans, floating-point iota. `fast.tpu.loop` evaluates
 the body of a loop with them replaced, and takes out of it what is the same in every
 step.
 """
