@@ -21,7 +21,7 @@ COLOURS = {
     "reproduced": "#0072b2",
     "contradicted": "#d55e00",
     "open": "0.35",
-    "not run": "0.35",
+    "not finished": "0.35",
 }
 CAPTION = """share of the second norm's steps until the first is as good
 (left of 100 %: the first is faster)"""

@@ -186,7 +186,7 @@ def groups(answers: Iterable[Answer]) -> str:
         "reproduced": "Yes",
         "contradicted": "No",
         "open": "Undecided",
-        "not run": "Not run",
+        "not finished": "Not finished",
     }
     lines = []
     for word, name in names.items():

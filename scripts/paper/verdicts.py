@@ -126,9 +126,9 @@ class Answer(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Reproduced, contradicted, open or not run."""
+        """Reproduced, contradicted, open or not finished."""
         if not self.number:
-            return "not run"
+            return "not finished"
         if self.p > LEVEL:
             return "open"
         agrees = self.number.value * self.question.claim.sign < 0

@@ -340,7 +340,7 @@ def test_shares_are_drawn_with_intervals_and_answers_with_their_words():
         "reproduced, made data": (claims.PLAN[0], fast, 0.01, True),
         # It is about the end, which is no share.
         "open": (claims.PLAN[3], fast, 0.5, False),
-        "not run": (claims.PLAN[2], verdict(seeds=9), 1, False),
+        "not finished": (claims.PLAN[2], verdict(seeds=9), 1, False),
         "contradicted": (claims.PLAN[5], slow, 0.01, False),
     }
     found = [verdicts.Answer(*answer) for answer in answers.values()]
