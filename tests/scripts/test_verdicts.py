@@ -64,7 +64,7 @@ def test_a_row_has_both_numbers_of_a_claim_under_both_protocols():
         "claim": "Figure 4, loss: layer norm against no norm",
         "the paper": "fast<br>low",
         "tuned": "50 % (50 to 50)<br>-0.5 (-0.5 to -0.5)<br>lr 0.01 and 0.001",
-        "same rate": "not finished",
+        "same rate": "not run",
         "seeds": "3",
         "data": "toy",
     }
