@@ -69,7 +69,7 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
     Raises:
       ValueError: its metrics.jsonl cannot be read.
     """
-    from lnrepro.engine import checkpoint, schedule, workdir
+    from lnrepro.engine import checkpoint, experiment, workdir
 
     config, records = run.config, run.metrics
     # A stopped run has a checkpoint of a later step than its last record.
@@ -80,7 +80,7 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
     return {
         "run": os.path.relpath(run.folder, root),
         "state": _state(run.folder),
-        "step": f"{step}/{schedule.total_steps(config)}",
+        "step": f"{step}/{experiment.total_steps(config)}",
         "best": _best(config, records),
         "age": str(age),
         "norm": config.norm,

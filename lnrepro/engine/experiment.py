@@ -1,8 +1,10 @@
-"""The contract between an experiment and the engine."""
+"""The contract between an experiment and the engine, and how long a config trains."""
 
 import importlib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +13,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import config as configs
 from lnrepro.errors import DataError, UserError
-from lnrepro.fields import Field
+from lnrepro.fields import COUNT, Field
 
 # {"params": pytree, and other collections such as "batch_stats"}
 Vars = Mapping[str, Any]
@@ -177,3 +179,38 @@ def _module(name: str) -> Any:
                 return module
             problem = "the module exports no make(config)"
     raise UserError(f"config.experiment = {name!r}: {problem}")
+
+
+def steps_per_epoch(config: ConfigDict) -> int:
+    """Return the number of full batches in one pass over the training set.
+
+    Raises:
+      UserError: a batch is larger than the training set.
+    """
+    size, examples = config.batch_size, config.data.train_examples
+    if size > examples:
+        raise UserError(
+            f"config.batch_size = {size} is larger than config.data.train_examples = "
+            f"{examples}"
+        )
+    return examples // size
+
+
+def total_steps(config: ConfigDict) -> int:
+    """Return `config.steps`, or the steps of `config.epochs` where it is None.
+
+    Raises:
+      UserError: neither gives a training step.
+    """
+    steps = config.steps
+    if steps is None:
+        # Rounded up, so that the last epoch is not cut short. The number is that which
+        # the config states: 1.1 in binary is a little more.
+        epochs = Fraction(str(config.epochs or 0))
+        steps = math.ceil(epochs * steps_per_epoch(config))
+    if steps not in COUNT:
+        raise UserError(
+            f"config.steps = {config.steps} and config.epochs = {config.epochs} give "
+            f"{steps} steps: {COUNT} is needed"
+        )
+    return steps

@@ -57,8 +57,8 @@ class Run:
         if kernels == run_config.WITHOUT_KERNELS:
             config.kernels = "off"
         self.config, self.folder = config, folder
-        self.total_steps = schedule.total_steps(config)
-        self.steps_per_epoch = schedule.steps_per_epoch(config)
+        self.total_steps = experiment.total_steps(config)
+        self.steps_per_epoch = experiment.steps_per_epoch(config)
         self.evals = schedule.schedules(config)
         self.experiment = experiment.load(config)
         self.optimizer = optim.make(config, self.total_steps)

@@ -1,51 +1,13 @@
-"""How long a config trains, what it evaluates when, and the numbers that it names."""
+"""What a config evaluates when, and the numbers that it names."""
 
-import math
 import re
 from collections.abc import Collection, Mapping
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from lnrepro.engine.experiment import Experiment, Metric
+from lnrepro.engine.experiment import Experiment, Metric, steps_per_epoch
 from lnrepro.errors import UserError
-from lnrepro.fields import COUNT
-
-
-def steps_per_epoch(config: ConfigDict) -> int:
-    """Return the number of full batches in one pass over the training set.
-
-    Raises:
-      UserError: a batch is larger than the training set.
-    """
-    size, examples = config.batch_size, config.data.train_examples
-    if size > examples:
-        raise UserError(
-            f"config.batch_size = {size} is larger than config.data.train_examples = "
-            f"{examples}"
-        )
-    return examples // size
-
-
-def total_steps(config: ConfigDict) -> int:
-    """Return `config.steps`, or the steps of `config.epochs` where it is None.
-
-    Raises:
-      UserError: neither gives a training step.
-    """
-    steps = config.steps
-    if steps is None:
-        # Rounded up, so that the last epoch is not cut short. The number is that which
-        # the config states: 1.1 in binary is a little more.
-        epochs = Fraction(str(config.epochs or 0))
-        steps = math.ceil(epochs * steps_per_epoch(config))
-    if steps not in COUNT:
-        raise UserError(
-            f"config.steps = {config.steps} and config.epochs = {config.epochs} give "
-            f"{steps} steps: {COUNT} is needed"
-        )
-    return steps
 
 
 class Schedules(NamedTuple):

@@ -10,7 +10,7 @@ import functools
 import importlib
 from collections.abc import Mapping, Sequence
 
-from lnrepro.engine.schedule import total_steps
+from lnrepro.engine.experiment import total_steps
 from lnrepro.sweeps import PROTOCOLS, SAME_RATE
 from scripts.paper.records import RecordedRun
 

@@ -23,7 +23,7 @@ from experiments.paper_results import FINGERPRINTS
 from lnrepro.config import flat
 from lnrepro.engine import json_files, loaded_run, provenance, run_config, workdir
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.schedule import total_steps
+from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import UserError, run_script
 from lnrepro.folders import files_below
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lnrepro.config import FIELDS
-from lnrepro.engine import command_line, run_config, schedule, train
+from lnrepro.engine import command_line, experiment, run_config, schedule, train
 from lnrepro.engine.run import Run
 from tests.engine import toy
 from tests.refused import refused
@@ -152,7 +152,7 @@ def test_a_value_of_another_type_is_another_config(there, now):
 )
 def test_steps_are_those_of_the_decimal_number_of_epochs(epochs, steps):
     config = toy.config(data__train_examples=800, epochs=epochs)
-    assert schedule.total_steps(config) == steps
+    assert experiment.total_steps(config) == steps
 
 
 def test_command_lines_expand_the_home_folder(tmp_path, monkeypatch):

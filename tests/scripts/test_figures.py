@@ -10,7 +10,7 @@ import pytest
 
 from experiments import paper_results
 from lnrepro.engine import config_file
-from lnrepro.engine.schedule import total_steps
+from lnrepro.engine.experiment import total_steps
 from scripts import figures as script
 from scripts.paper import (
     claims,
