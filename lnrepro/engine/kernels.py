@@ -57,9 +57,9 @@ def autotune(config: ConfigDict, folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def kept(folder: pathlib.Path, *, writes: bool) -> Iterator[None]:
-    """Let each recurrence of a run keep the way that it ran first.
+    """Let each recurrence of a run keep the implementation that it had first.
 
-    config.json has the ways under "kernels".
+    config.json has the implementations under "kernels".
 
     Args:
       folder: the run directory.

@@ -134,7 +134,7 @@ class Store:
     def follow(self, best: Mapping[str, Any] | None) -> bool:
         """Remove all best checkpoints but the one that a run names.
 
-        Others are of a trajectory that the run has left, or no longer the best.
+        The others are no longer the best, or belong to steps that the run takes again.
 
         Args:
           best: the best evaluation, see `Notes`.
