@@ -89,8 +89,7 @@ def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> None:
         word, colour = answer.word, COLOURS[answer.word]
         if answer.number and answer.question.number == "speed":
             lines.append(_line(y, answer.number, colour))
-        made = ", made data" if answer.number and answer.is_proxy else ""
-        notes[y] = word + made, colour
+        notes[y] = word + answer.data_note, colour
     labels = [answer.question.name for answer in answers]
     panel = Panel(lines, {**_settings(labels, 0.5), "xlim": (2, 400)}, notes=notes)
     caption, height = CAPTION.replace("\n", " "), 0.2 * len(labels) + 0.7

@@ -144,12 +144,12 @@ def answered(
         row = {
             "section": question.section,
             "question": question.claim.question,
-            "word": _word(tuned),
+            "word": tuned.word + tuned.data_note,
             "number": number(verdict, question.number) if tuned.number else "",
             "seeds": _seeds(verdict) if tuned.number else str(verdict.seeds),
             "p": _p(tuned),
             "pilot": number(of_pilot.get(question.claim), question.number),
-            "same_rate": _word(same),
+            "same_rate": same.word + same.data_note,
             "same_p": _p(same),
             "end": number(verdict, "end") if verdict.seeds else "",
         }
@@ -179,9 +179,8 @@ def groups(answers: Iterable[Answer]) -> str:
         section, _, text = answer.question.name.partition(" ")
         if answer.number and answer.question.number == "speed":
             text += f": {100 * answer.number.value:.0f} %"
-        if answer.number and answer.is_proxy:
-            text += " (made data)"
-        found[answer.word].append(f"[{section}](docs/experiments/{page}.md) {text}")
+        text = f"[{section}](docs/experiments/{page}.md) {text}{answer.data_note}"
+        found[answer.word].append(text)
     names = {
         "reproduced": "Yes",
         "contradicted": "No",
@@ -197,13 +196,6 @@ def groups(answers: Iterable[Answer]) -> str:
 
 def _p(answer):
     return f"{answer.p:.2g}" if answer.number else ""
-
-
-def _word(answer):
-    seeds = answer.verdict.seeds
-    so_far = "1 seed" if seeds == 1 else f"{seeds} seeds"
-    word = answer.word if answer.number else f"open, {so_far}"
-    return f"{word}, on proxy data" if seeds and answer.is_proxy else word
 
 
 def _seeds(verdict):

@@ -125,6 +125,11 @@ class Answer(NamedTuple):
         return self.verdict.numbers[self.question.number]
 
     @property
+    def data_note(self) -> str:
+        """What stands behind an answer from data that is not the paper's."""
+        return ", on other data" if self.number and self.is_proxy else ""
+
+    @property
     def word(self) -> str:
         """Reproduced, contradicted, open or not finished."""
         if not self.number:

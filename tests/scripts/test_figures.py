@@ -337,7 +337,7 @@ def test_shares_are_drawn_with_intervals_and_answers_with_their_words():
     assert interval.get_xdata().ravel() == pytest.approx([40, 60])
     assert point.get_xdata() == [50]
     answers = {
-        "reproduced, made data": (claims.PLAN[0], fast, 0.01, True),
+        "reproduced, on other data": (claims.PLAN[0], fast, 0.01, True),
         # It is about the end, which is no share.
         "open": (claims.PLAN[3], fast, 0.5, False),
         "not finished": (claims.PLAN[2], verdict(seeds=9), 1, False),
