@@ -181,16 +181,9 @@ def groups(answers: Iterable[Answer]) -> str:
             text += f": {100 * answer.number.value:.0f} %"
         text = f"[{section}](docs/experiments/{page}.md) {text}{answer.data_note}"
         found[answer.word].append(text)
-    names = {
-        "reproduced": "Yes",
-        "contradicted": "No",
-        "open": "Undecided",
-        "not finished": "Not finished",
-    }
     lines = []
-    for word, name in names.items():
-        if word in found:
-            lines.append(f"- **{name}.** {'; '.join(found[word])}")
+    for word, texts in found.items():
+        lines.append(f"- **{word.capitalize()}.** {'; '.join(texts)}")
     return "\n".join(lines)
 
 
