@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TextIO
 EXTRAS = {
     "train": (
         "absl ml_collections optax orbax grain sklearn tensorboardX matplotlib PIL "
-        "rich HersheyFonts sentencex safetensors filelock tensorflow_datasets "
-        "array_record importlib_resources"
+        "HersheyFonts sentencex safetensors filelock tensorflow_datasets array_record "
+        "importlib_resources"
     ),
     "sweep": "ray submitit",
 }
