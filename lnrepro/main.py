@@ -115,7 +115,7 @@ def run(argv: list[str]) -> None:
     # What the parser does not know are flags of fields, or mistakes.
     flags, overrides = parser().parse_known_args(argv[1:])
     # argparse would take the last. Of a field, the last value counts.
-    names = [word.partition("=")[0] for word in argv[1:]]
+    names = [word.partition("=")[0] for word in argv[1:] if word.startswith("-")]
     for name in names:
         if "." not in name and names.count(name) > 1:
             raise UserError(f"{name} is given twice")

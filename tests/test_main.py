@@ -128,6 +128,8 @@ def test_mistakes_are_one_line_and_leave_nothing(command, tmp_path, named, flags
     [
         ("--config is missing; there are configs/attentive_reader.py", ""),
         ("--workdir is given twice", "--workdir=a --workdir=b"),
+        # Values may be equal.
+        ("need --coordinator", "--num_processes 2 --process_id 2"),
         ("there are configs/attentive_reader.py, ", "--config=configs/mnst.py"),
         ("'papr'; there are (none), paper", "--config=configs/mnist.py:papr"),
         ("README.md", "--config=README.md"),
