@@ -34,7 +34,7 @@ try:
 
     from lnrepro.engine import config_file
 except ModuleNotFoundError as e:
-    print(not_installed(e, "training"), file=sys.stderr)
+    say(not_installed(e, "training"), sys.stderr)
     sys.exit(UserError.exit_code)
 
 # The compilation cache drops the programs that were not used for longest. A run of

@@ -14,7 +14,7 @@ import numpy as np
 
 from lnrepro.engine import orbax_workarounds
 from lnrepro.engine.run_config import differences
-from lnrepro.errors import UserError, first_line
+from lnrepro.errors import UserError, first_line, say
 
 
 class Notes(NamedTuple):
@@ -104,7 +104,7 @@ def restore(folder: pathlib.Path, like: Any, *, resumes: bool) -> Checkpoint | N
             failed.append(f"{path} cannot be read ({reason_of(e)})")
         else:
             for line in failed:
-                print(line, file=sys.stderr)
+                say(line, sys.stderr)
             return saved
     if not failed:
         return None

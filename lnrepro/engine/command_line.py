@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lnrepro.errors import UserError
+from lnrepro.errors import UserError, say
 from lnrepro.paths import local_path
 
 
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
 def print_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning as one line. To be used as `warnings.showwarning`."""
-    print(f"warning: {message}", file=sys.stderr)
+    say(f"warning: {message}", sys.stderr)
 
 
 def _local(word: str) -> str:

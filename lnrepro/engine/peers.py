@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from lnrepro.errors import UserError, first_line
+from lnrepro.errors import UserError, first_line, say
 
 # How long to wait for what another process has to say, which may prepare its data.
 A_DAY_MS = 24 * 3600 * 1000
@@ -47,8 +47,7 @@ def initialize(
         f"error: could not join the other processes{where} within {timeout_s} s; start "
         "all of them with the same --num_processes, or raise --peer_timeout"
     )
-    waits = f"waits for the other processes{where}, at most {timeout_s} s"
-    print(waits, file=sys.stderr, flush=True)
+    say(f"waits for the other processes{where}, at most {timeout_s} s", sys.stderr)
     # JAX's runtime aborts the process when its own time is up, with a stack trace and
     # exit code 134. This ends it a little earlier.
     give_up = threading.Timer(timeout_s, _exit, (not_joined, UserError.exit_code))
@@ -187,6 +186,5 @@ def end_if_lost(error: Exception) -> None:
 
 
 def _exit(line: str, exit_code: int) -> NoReturn:
-    sys.stdout.flush()
-    print(line, file=sys.stderr, flush=True)
+    say(line, sys.stderr)
     os._exit(exit_code)

@@ -134,10 +134,10 @@ def _restore(run: Run, store: Store) -> Checkpoint:
     is_there = store.follow(noted.best)
     if noted.best and not is_there:
         best = store.folder / "best" / str(noted.best["step"])
-        print(
+        say(
             f"{best}, which {path} names, is gone; the best checkpoint is that of the "
             "evaluations from here on",
-            file=sys.stderr,
+            sys.stderr,
         )
         noted = noted._replace(best=None)
     return saved._replace(notes=noted)
