@@ -121,7 +121,7 @@ class LoadedRun:
         if saved:
             path = folder / str(saved.step)
             now = {
-                "config": run_config.as_json(self.config),
+                "config": self.about["config"],
                 "fingerprint": self.about["data"]["fingerprint"],
             }
             run_config.check_checkpoint(path, saved.notes, now)

@@ -1,7 +1,8 @@
 """Provenance of a run: what a result depends on besides its config and data.
 
 These are the command, the commit, the versions, the devices, the settings of JAX and
-the machine. config.json has those of the first start, resumes.jsonl of the others.
+the machine. config.json has those of the first start, resumes.jsonl of the others. The
+config in config.json is that of the last start: some fields may change.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -116,7 +118,8 @@ def about_kernels(seen: list[str]) -> list[str]:
 def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
     """Return a record for each start of a run, the first one first.
 
-    Each has what `this_start` returns; those after the first one also have "step".
+    Each has what `this_start` returns, and "config"; those after the first one also
+    have "step". The config of the first record is that of the last start.
     Fields that are newer than the start are missing.
     """
     found = [json.loads((workdir / "config.json").read_bytes())]
@@ -131,11 +134,14 @@ def commits(workdir: pathlib.Path) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def record_resume(workdir: pathlib.Path, step: int) -> list[str]:
-    """Record that a run goes on.
+def record_resume(
+    workdir: pathlib.Path, identity: Mapping[str, Any], step: int
+) -> list[str]:
+    """Record that a run goes on. Its config.json gets the config that it has now.
 
     Args:
       workdir: the run directory.
+      identity: `Run.identity`.
       step: the number of steps taken so far.
 
     Returns:
@@ -144,16 +150,18 @@ def record_resume(workdir: pathlib.Path, step: int) -> list[str]:
     Raises:
       OSError: it cannot be written.
     """
-    before, now = starts(workdir)[-1], this_start()
+    there, config = starts(workdir), {"config": identity["config"]}
+    # Earlier commits recorded no config of a resume.
+    before, now = there[0] | there[-1], this_start() | config
     path = workdir / RESUMES
     records = path.read_text() if path.exists() else ""
     record = json_files.text({"step": step, **now})
     json_files.replace(path, f"{records}{record}\n")
+    json_files.write(workdir / "config.json", there[0] | config)
     # The command differs between --config and --resume, so it is recorded and not
     # compared. Settings are compared by `workdir.check_run`.
     del now["command"], now["settings"]
-    then = {name: before.get(name) for name in now}
     return [
         f"resumed otherwise than started before: {field} {a} -> {b}"
-        for field, a, b in differences(then, now)
+        for field, a, b in differences(before, before | now)
     ]

@@ -66,10 +66,13 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
 
         def open_folder():
             stack.enter_context(workdir.lock(folder))
-            return workdir.open_run(folder, run.identity)
+            if workdir.check_run(folder, run.identity):
+                return workdir.ended(folder) or "stopped"
+            return None
 
-        opened = peers.from_first("folder", open_folder)
-        if opened == "finished":
+        # How the run there has ended; None where there is none.
+        ended = peers.from_first("folder", open_folder)
+        if ended == "finished":
             if writes:
                 say(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
@@ -78,7 +81,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             return {}
         store = Store(folder / "checkpoints")
         stack.callback(store.close)
-        if opened == "new":
+        if ended is None:
             notes = Notes(**run.identity)
             state = store.begin(run.initial(), notes._asdict())
             start = Checkpoint(0, state, notes)
@@ -86,15 +89,18 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
                 workdir.describe(folder, run.identity, run.data.facts)
         else:
             start = _restore(run, store)
-        stack.enter_context(kernels.kept(folder, writes=writes))
         output = Output(run, writes, start)
         begins = f"resuming at step {start.step} of" if start.step else "training"
         output.say(
             f"{title(config)}, seed {config.seed}: {begins} {run.total_steps} steps on "
             f"{jax.device_count()} x {jax.devices()[0].platform}, in {folder}"
         )
-        if writes and opened == "resumed":
-            output.say(*provenance.record_resume(folder, start.step))
+        if writes and ended:
+            # What stopped the run before may be mended.
+            (folder / workdir.DIVERGED).unlink(missing_ok=True)
+            output.say(*provenance.record_resume(folder, run.identity, start.step))
+        # Both write config.json. What this one writes is based on what it reads here.
+        stack.enter_context(kernels.kept(folder, writes=writes))
         try:
             best = Trainer(run, store, start, output).train()
         except Diverged as e:

@@ -6,7 +6,7 @@ import json
 import pathlib
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -110,36 +110,6 @@ def check_no_export(workdir: pathlib.Path) -> None:
             f"{workdir} is an exported network, not a run directory: lnrepro.load "
             "opens it; train and evaluate in the directory of its run"
         )
-
-
-def open_run(
-    workdir: pathlib.Path, identity: Mapping[str, Any]
-) -> Literal["new", "resumed", "finished"]:
-    """Check that a directory is new, or has a run of this config and data.
-
-    Fields that may change when a run goes on are written into the config.json there.
-
-    Args:
-      workdir: the run directory.
-      identity: `Run.identity`.
-
-    Returns:
-      What there was.
-
-    Raises:
-      UserError: the run there has another config, whose fields are named, or other
-        data.
-    """
-    about, config = check_run(workdir, identity), identity["config"]
-    if about is None:
-        return "new"
-    if about["config"] != config:
-        json_files.write(workdir / "config.json", about | {"config": config})
-    if read_results(workdir) is not None:
-        return "finished"
-    # What stopped the run before may be mended.
-    (workdir / DIVERGED).unlink(missing_ok=True)
-    return "resumed"
 
 
 def describe(

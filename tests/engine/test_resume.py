@@ -234,12 +234,14 @@ def test_settings_of_jax_that_change_numbers_stay(killed, name, value):
     assert contents(killed) == before
 
 
-def test_what_changes_no_training_may_change_on_resume(killed, toy_run):
+def test_what_changes_no_training_may_change_on_resume(killed, toy_run, capsys):
     changes = {"save_every": 7, "eval_batch_size": 3, "data__dir": "/moved"}
     # It was killed without curves and the picture at the end.
     train.train(config(curves=CURVES, **changes), killed)
     assert_same_run(toy_run, killed)
     assert loaded_run.load(killed).config.data.dir == "/moved"
+    assert "before: config.data.dir None -> /moved\n" in capsys.readouterr().out
+    assert provenance.starts(killed)[1]["config"]["data"]["dir"] == "/moved"
     assert (killed / "artifacts/square.png").exists()
     numbers = evaluate.evaluate(config(eval_batch_size=5), killed)
     results = json.loads((killed / "results.json").read_text())
@@ -296,7 +298,7 @@ def test_an_export_is_no_run(toy_run, tmp_path):
 
 def test_a_finished_run_does_nothing(finished, capsys):
     before = contents(finished)
-    assert train.train(config(curves=CURVES), finished) == {}
+    assert train.train(config(eval_batch_size=7), finished) == {}
     assert "is finished" in capsys.readouterr().out
     assert before == contents(finished)
 
