@@ -35,7 +35,8 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
       The config, to which no field can be added.
 
     Raises:
-      UserError: there is no such file, variant or field, or a value does not fit.
+      UserError: there is no such file, variant or field, a value does not fit, or it
+        would change nothing.
     """
     file, _, variant = config.partition(":")
     module = load_module(file)
@@ -56,6 +57,11 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     parsed = _override(found, set_to)
     unset = [field for field, (_, value) in last.items() if value == "None"]
     parsed.update_from_flattened_dict(dict.fromkeys(unset))
+    if "epochs" in last and None not in (parsed.epochs, parsed.steps):
+        raise UserError(
+            f"config.epochs = {parsed.epochs} changes nothing, since config.steps = "
+            f"{parsed.steps}; add --config.steps=None"
+        )
     return parsed
 
 

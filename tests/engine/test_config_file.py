@@ -100,6 +100,14 @@ def test_flags_have_the_type_of_their_field(flags, value):
     assert (found, type(found)) == (value, type(value))
 
 
+def test_epochs_that_would_change_nothing_are_refused():
+    flags = ["--config.epochs=3"]
+    with refused("config.epochs = 3.0 changes nothing", "add --config.steps=None"):
+        config_file.read("configs/draw.py", flags)
+    found = config_file.read("configs/draw.py", [*flags, "--config.steps=None"])
+    assert (found.steps, found.epochs) == (None, 3.0)
+
+
 @pytest.mark.parametrize("field", ["model.hidden", "seed", "best.mode", "curves"])
 def test_none_is_refused_where_a_value_is_needed(field):
     with refused(f"config.{field} = None: "):
