@@ -1,8 +1,8 @@
 """List the runs below a folder: python -m lnrepro.runs [DIR]
 
 A run is "training" while a process holds its lock, "finished" when it has trained to
-its end, "diverged" when a number was not finite, and else "stopped". Runs that are
-stopped go on with the command
+its end, "diverged" when a number was not finite, and else "stopped". A network that was
+exported is an "export". Runs that are stopped go on with the command
 python -m lnrepro.main --resume --workdir=RUN
 """
 
@@ -79,7 +79,7 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
     age = datetime.timedelta(seconds=round(time.time() - newest.stat().st_mtime))
     return {
         "run": os.path.relpath(run.folder, root),
-        "state": _state(run.folder),
+        "state": _state(run),
         "step": f"{step}/{experiment.total_steps(config)}",
         "best": _best(config, records),
         "age": str(age),
@@ -89,12 +89,14 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> dict[str, str]:
     }
 
 
-def _state(folder):
+def _state(run):
     from lnrepro.engine import workdir
 
-    if workdir.is_training(folder):
+    if "checkpoint" in run.about:
+        return "export"
+    if workdir.is_training(run.folder):
         return "training"
-    return workdir.ended(folder) or "stopped"
+    return workdir.ended(run.folder) or "stopped"
 
 
 def _best(config, records):

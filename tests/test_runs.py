@@ -9,6 +9,7 @@ import pytest
 
 from lnrepro import runs
 from lnrepro.engine import report
+from lnrepro.engine.loaded_run import load_model
 from scripts.paper import records
 from tests.refused import refused
 
@@ -54,7 +55,7 @@ def test_a_finished_run(whole, table, tmp_path):
     assert run.folder == tmp_path / "links/linked/smoke"
 
 
-def test_stopped_training_and_diverged(whole, table):
+def test_stopped_training_diverged_and_exported(whole, table):
     (whole / "results.json").unlink()
     assert table(whole)[0]["state"] == "stopped"
     with open(whole / "lock") as file:
@@ -62,6 +63,8 @@ def test_stopped_training_and_diverged(whole, table):
         assert table(whole)[0]["state"] == "training"
     (whole / "diverged.json").write_text("{}")
     assert table(whole)[0]["state"] == "diverged"
+    load_model(whole).export(whole.parent / "sent")
+    assert [row["state"] for row in table(whole.parent)] == ["export", "diverged"]
 
 
 def test_the_step_is_that_of_the_newest_checkpoint(whole, table):
