@@ -2,10 +2,11 @@
 
     python -m lnrepro.main --config=FILE[:VARIANT] [--config.FIELD=VALUE ...] [flags]
 
-Every config has these variants: none (embedded data, no download, minutes on two
-cores), paper (the paper's protocol on the paper's data, see scripts/prepare.py) and
-smoke (seconds). The run directory holds config.json, metrics.jsonl, TensorBoard events,
-checkpoints/ and artifacts/. The same command resumes an interrupted run.
+Every config has the variants none (embedded data, no download, seconds to two minutes
+on two cores) and smoke (seconds). Those of the paper's experiments also have paper (the
+paper's protocol on the paper's data, see scripts/prepare.py). The run directory holds
+config.json, metrics.jsonl, TensorBoard events, checkpoints/ and artifacts/. The same
+command resumes an interrupted run.
 """
 
 import signal
