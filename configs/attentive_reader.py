@@ -21,8 +21,8 @@ counts padding in the statistics; ours does not. `:gutenberg` has the paper's si
 novels.
 
 The default: 4,000 generated stories of about 56 words (`news_stories`), D = H = 64,
-Adam 1e-3, 5,000 steps. It guesses for 1,000 to 2,500 steps and then learns. Always
-naming the most frequent entity of the story has an error of 0.86.
+Adam with a b2 of 0.95, 2,000 steps at 2e-3 with a cosine decay to zero. Always naming
+the most frequent entity of the story has an error of 0.86.
 artifacts/attention.png shows which words it looked at.
 """
 
