@@ -49,7 +49,8 @@ _one_slice = functools.partial(fission.scan, one_slice=True)
 # The form of every platform.
 #   cpu  measured on two cores of an AMD EPYC, 2026-11-24: a product leaves its result
 #        in the cache, so that a step computes its own
-#   tpu  of the programs that the compiler makes for a v5e: docs/log.md, 2026-11-26
+#   tpu  of the programs that the compiler makes for a v5e: docs/log.md of commit
+#        47dd3db, 2026-11-26
 #   gpu  measured on an H100: docs/log.md, 2026-11-26. It serves all other platforms
 FORMS = {
     "cpu": Form(jax.lax.scan, in_place=True, adds_in_loop=True, least_steps=4),

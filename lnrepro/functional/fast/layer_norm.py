@@ -12,10 +12,10 @@ this form faster in a recurrent step:
    kernel per step on GPUs.
 
 The derivative rule takes 1.5 to 5 % off the time of an LSTM and 5 to 25 % off that of a
-GRU, forward and backward, on two cores of an AMD EPYC: docs/log.md, 2026-11-23, on the
-shapes of `python scripts/bench.py cells`.
+GRU, forward and backward, on two cores of an AMD EPYC, on the shapes of `python
+scripts/bench.py cells`: docs/log.md of commit 47dd3db, 2026-11-23.
 
-Without centring, a training step takes (docs/log.md, 2026-11-26, at up to three shapes)
+Without centring, a training step takes, at up to three shapes (2026-11-26 there),
 
             kernels of an H100    estimated cycles of a v5e    CPU time
     LSTM    0.98 to 1.01          1.18 to 1.20                 1.015 to 1.026
