@@ -13,8 +13,8 @@ answers.png and .svg: the questions of the plan, from their seeds.
 forest.png and .svg: for each claim, how many of the other norm's steps a norm needs.
 verdicts.md: the answers to the questions of the plan, and all claims in numbers.
 figureN.png, .svg and .csv: figure 7 is the remark of section 6.7. Curves are medians
-over seeds, bands are their range. The paper's own numbers are drawn only beside runs on
-the paper's data.
+over seeds, bands are their range. Seeds of the pilot are not drawn beside those of the
+plan. The paper's own numbers are drawn only beside runs on the paper's data.
 table2.md belongs to figure 1, and table3.md to figure 3; `scripts/theory.py` computes
 Table 1.
 
@@ -101,14 +101,20 @@ def draw_all(
 def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     """Draw a figure of the paper and its table, or name the command for its runs."""
     from scripts.paper import curves
+    from scripts.paper.claims import PILOT, SEEDS
     from scripts.paper.tables import TABLES, beside_the_paper
 
     figure = FIGURES[number]
     shown = [(figure.experiment, norm) for norm in figure.norms]
     own = [run for run in runs if (run.experiment, run.norm) in shown]
+    what = "runs"
+    # The pilot is never pooled with the seeds of the plan.
+    if any(run.seed in SEEDS for run in own):
+        what = "runs without those of the pilot"
+        own = [run for run in own if run.seed not in PILOT]
     curves.draw(figure, own, out / f"figure{number}")
     sweep = f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
-    print(f"figure {number}, runs: {len(own) or f'none; {sweep}  trains them'}")
+    print(f"figure {number}, {what}: {len(own) or f'none; {sweep}  trains them'}")
     if number in TABLES:
         _write(out / f"{TABLES[number].name}.md", beside_the_paper(number, runs))
 

@@ -149,7 +149,8 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     figures(draw_runs, "--out", out)
     said = capsys.readouterr().out.splitlines()
     sweep = "python scripts/sweep.py configs/mnist.py:paper"
-    assert "figure 4, runs: 6" in said
+    # The pilot is not drawn beside a seed of the plan.
+    assert "figure 4, runs without those of the pilot: 2" in said
     assert f"figure 6, runs: none; {sweep}  trains them" in said
     page = (out / "index.md").read_text()
     pictures = re.findall(r"!\[\]\((\S+)\)", page)
@@ -158,9 +159,8 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     assert (out / "figure4.svg").exists()
     verdicts = (out / "verdicts.md").read_text()
     assert verdicts in page
-    # The seed of the plan is not pooled with the others.
     assert "| 2 | binarized_mnist |" in verdicts
-    assert len(rows_of(out / "figure4.csv")) == 18
+    assert len(rows_of(out / "figure4.csv")) == 2
 
 
 def drawn(function, *arguments):
