@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn, TextIO
 
@@ -168,15 +169,20 @@ def exit_code(main: Callable[[], int | None], doing: str) -> int:
 
 
 def run_script(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
-    """Run the `main` of a script and exit, see `exit_code`.
+    """Run the `main` of a script and exit, see `exit_code`. Warnings are one line.
 
     Args:
       main: takes the arguments and returns the exit code; None is 0.
       doing: what the script does.
     """
+    warnings.showwarning = _print_warning
     # So that temporary folders are deleted. By default, SIGTERM ends Python at once.
     signal.signal(signal.SIGTERM, _stop)
     sys.exit(exit_code(lambda: main(sys.argv[1:]), doing))
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    say(f"warning: {message}", sys.stderr)
 
 
 def _stop(signum: int, _: object) -> NoReturn:

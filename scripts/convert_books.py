@@ -15,12 +15,11 @@ sentence. A speech in quotation marks is one sentence.
 import pathlib
 import re
 import sys
-import warnings
 from collections.abc import Iterator
 
 from lnrepro.data import files as data_files
 from lnrepro.engine import json_files
-from lnrepro.engine.command_line import Parser, print_warning
+from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, run_script
 
 # The lines around a book. A second line often stands before the one with stars.
@@ -40,7 +39,6 @@ def main(argv: list[str]) -> None:
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR")
     args = parser.parse_args(argv)
-    warnings.showwarning = print_warning
     args.out.mkdir(parents=True, exist_ok=True)
     for source in args.files:
         if data_files.is_system_file(source.name):

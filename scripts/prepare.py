@@ -19,12 +19,11 @@ import json
 import pathlib
 import shlex
 import sys
-import warnings
 
 from lnrepro import data
 from lnrepro.data.files import PLAIN_OR_PACKED
 from lnrepro.data.set_folder import open_folder
-from lnrepro.engine.command_line import Parser, print_warning
+from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, run_script
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -47,7 +46,6 @@ def main(argv: list[str]) -> None:
     add("--from_tfds", metavar="DIR", help="read the set from a folder of TFDS")
     add("--tfds", metavar="DIR", help="only write the prepared set as a set of TFDS")
     args = parser.parse_args(argv)
-    warnings.showwarning = print_warning
     if args.list or not args.name:
         for name in [args.name] if args.name else sorted(data.TABLE):
             show(name, args.data_dir)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lnrepro.errors import UserError, say
+from lnrepro.errors import UserError
 from lnrepro.paths import local_path
 
 
@@ -35,11 +35,6 @@ class Parser(argparse.ArgumentParser):
     def convert_arg_line_to_args(self, line: str) -> list[str]:
         """Expand the path of a line of a file of flags, too."""
         return [_local(line)]
-
-
-def print_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one line. To be used as `warnings.showwarning`."""
-    say(f"warning: {message}", sys.stderr)
 
 
 def _local(word: str) -> str:

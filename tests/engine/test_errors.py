@@ -51,6 +51,13 @@ run_script(main, "this test")
             "",
             "",
         ),
+        # Without the place in the code.
+        (
+            "import warnings; warnings.warn('left out: x')",
+            0,
+            "",
+            "warning: left out: x\n",
+        ),
         # A reader has enough.
         (
             "r, w = os.pipe(); os.close(r); os.dup2(w, 1); print(flush=True)",
@@ -59,7 +66,7 @@ run_script(main, "this test")
             "",
         ),
     ],
-    ids=["file", "sigterm", "stopped", "full", "pipe"],
+    ids=["file", "sigterm", "stopped", "full", "warning", "pipe"],
 )
 def test_a_script_ends_without_a_traceback(body, code, out, err):
     command = [sys.executable, "-c", SCRIPT.format(body=body)]
