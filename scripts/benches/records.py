@@ -78,8 +78,9 @@ def kept(name: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Return the first letters of the commit's hash."""
-    return (provenance.git_commit() or "unknown")[:7]
+    """Return the first letters of the commit's hash, with its "+", see `git_commit`."""
+    commit = provenance.git_commit() or "unknown"
+    return commit[:7] + commit[40:]
 
 
 def where() -> str:

@@ -22,7 +22,7 @@ def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
     bench.main(["cells", *flags, "--json", str(path)])
     record = json.loads(path.read_text())
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"])
-    assert re.fullmatch(r"[0-9a-f]{7}|unknown", record["commit"])
+    assert re.fullmatch(r"[0-9a-f]{7}\+?|unknown", record["commit"])
     assert record["device"] == records.this_device()
     assert "jax" in record["versions"]
     ratio = record["ratios"]["time, ours LN / Flax LN"]
@@ -48,6 +48,11 @@ def test_each_layer_of_ppo_learns_from_what_it_saw(monkeypatch):
         for _ in range(2):
             state, progress = step(state, key)
         assert progress.replay_error <= recurrent_ppo.REPLAY_TOLERANCE, label
+
+
+def test_a_commit_with_changes_is_marked(monkeypatch):
+    monkeypatch.setattr(records.provenance, "git_commit", lambda: f"{'a' * 40}+")
+    assert records.commit() == "aaaaaaa+"
 
 
 def test_flax_layer_of_ppo_starts_anew_at_a_reset():
