@@ -43,19 +43,19 @@ class PaperTable(NamedTuple):
     about: Callable[..., tuple[str, str]]
 
 
-def _order_embeddings(run, last):
+def _order_embeddings(run, record):
     # The names of Table 2.
     model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
     folds = "{folds} x {fold} images".format(**run.config.evaluation)
-    return model, f", {folds}, {run.step:,} steps"
+    return model, f", {folds}, {record['step']:,} steps"
 
 
-def _skip_thoughts(run, last):
+def _skip_thoughts(run, record):
     # Runs on generated stories have the tasks story_sick, story_mr and so on.
     is_story = run.name_of("sick/pearson") != "sick/pearson"
     tasks = " and generated tasks" if is_story else ""
     width = run.config.model.units
-    return "skip-thoughts", f"{tasks}; {width}-d, {last['step']:,} steps"
+    return "skip-thoughts", f"{tasks}; {width}-d, {record['step']:,} steps"
 
 
 # {number of the figure that it belongs to: table}.
@@ -86,7 +86,7 @@ TABLES = {
 def beside_the_paper(number: int, runs: Iterable[RecordedRun]) -> str:
     """Return a table of the paper, with a row for each run that has all the metrics.
 
-    A run's row is its last record with all of them. What --evaluate wrote comes first.
+    They are what --evaluate wrote and the last record, unless both are of one step.
 
     Args:
       number: that of the figure, a key of `TABLES`.
@@ -98,13 +98,16 @@ def beside_the_paper(number: int, runs: Iterable[RecordedRun]) -> str:
         if run.experiment != FIGURES[number].experiment:
             continue
         names = [run.name_of(metric) for metric in table.columns]
-        records = run.files.get("evaluation.json", {}), *reversed(run.records)
-        complete = (record for record in records if record.keys() >= set(names))
-        if last := next(complete, None):
-            model, of_run = table.about(run, last)
+        # {step: record}.
+        shown = {}
+        for records in ([run.files.get("evaluation.json", {})], run.records):
+            complete = [record for record in records if record.keys() >= set(names)]
+            shown |= {record["step"]: record for record in complete[-1:]}
+        for record in shown.values():
+            model, of_run = table.about(run, record)
             norm = " + LN" if run.norm == "layer" else ""
             data = paper.COMPARABLE_DATA.get(run.data, run.data) + of_run
-            scores = [last[name] for name in names]
+            scores = [record[name] for name in names]
             rows.append((f"{model}{norm} (seed {run.seed})", data, scores))
     lines = [(*about, *_rounded(table, scores)) for *about, scores in rows]
     return md.table((*table.head, *table.columns.values()), lines, table.note)

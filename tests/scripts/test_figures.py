@@ -229,6 +229,16 @@ def test_a_row_of_table_3_on_generated_tasks():
     assert row in tables.beside_the_paper(3, [run])
 
 
+def test_rows_of_table_2_are_what_evaluate_wrote_and_the_end():
+    """Each says of which step it is, also where the run has gone on."""
+    run, *_ = find([RESULTS / "runs/order_embeddings.runs.jsonl"])
+    for step, rows in ((5, 2), (run.step, 1)):
+        run.files["evaluation.json"] = run.records[-1] | {"step": step}
+        table = tables.beside_the_paper(1, [run])
+        assert f", {step:,} steps |" in table
+        assert table.count(" steps |") == rows
+
+
 def test_axes_name_numbers_of_the_experiments():
     """The pages of the kept runs show the numbers of claims and tables."""
     for figure in FIGURES.values():
