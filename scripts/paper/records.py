@@ -163,6 +163,11 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
     Raises:
       UserError: there is none that can be read at or below one of the paths.
     """
+    return _without_repeats(_with_distinct_data(_read(paths)))
+
+
+def _read(paths) -> list[RecordedRun]:
+    """Read the runs of `find`, with those that repeat another one."""
     found = []
     for path in paths:
         there = list(_at_and_below(path))
@@ -172,11 +177,15 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
                 f"it, and no file of runs (*{SUFFIX})"
             )
         found += there
-    return _without_repeats(_with_distinct_data(found))
+    return found
 
 
-def _at_and_below(path) -> Iterator[RecordedRun]:
-    """Yield the runs at and below a path that can be read, in the order of names."""
+def _at_and_below(path, needs_all=False) -> Iterator[RecordedRun]:
+    """Yield the runs at and below a path that can be read, in the order of names.
+
+    Raises:
+      UserError: one cannot be read, and all are needed.
+    """
     for file in [path] if path.is_file() else files_below(path):
         lines = [None] if file.name == "config.json" else []
         if file.name.endswith(SUFFIX):
@@ -192,6 +201,8 @@ def _at_and_below(path) -> Iterator[RecordedRun]:
             except (UserError, OSError, *json_files.MALFORMED) as e:
                 where = file if line is None else f"{file}:{number}"
                 reason = f"{type(e).__name__}: {e}"
+                if needs_all:
+                    raise UserError(f"{where}: {reason}; mend or remove it") from None
                 print(f"left out: {where}: {reason}", file=sys.stderr)
 
 
@@ -290,7 +301,8 @@ def main(argv: Sequence[str]) -> None:
     """Add the records of runs that have ended to a file.
 
     Raises:
-      UserError: a wrong flag, or a path without runs.
+      UserError: a wrong flag, a path without runs, or a line of the file that is no
+        run.
     """
     parser = Parser(prog="python -m scripts.paper.records", description=__doc__)
     parser.add_argument("runs", nargs="+", type=pathlib.Path, help="run directories")
@@ -298,14 +310,17 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     if not args.out.name.endswith(SUFFIX):
         parser.error(f"--out {args.out}: a name that ends in {SUFFIX} is needed")
-    kept = [args.out] if args.out.exists() else []
-    found, lines = find([*kept, *args.runs]), []
-    # A line for each, in the order of their names.
-    for run in sorted(found, key=lambda run: (run.folder.name, run.fingerprint)):
+    # What cannot be read would be lost.
+    found = list(_at_and_below(args.out, needs_all=True)) if args.out.exists() else []
+    for run in _read(args.runs):
         if run.ended:
-            lines.append(f"{json_files.text(_with_short_metrics(run.files))}\n")
+            found.append(run)
         else:
             print(f"left out: {run.folder}: it is not finished", file=sys.stderr)
+    found = _without_repeats(_with_distinct_data(found))
+    # A line for each, in the order of their names.
+    found.sort(key=lambda run: (run.folder.name, run.fingerprint))
+    lines = [f"{json_files.text(_with_short_metrics(run.files))}\n" for run in found]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     json_files.replace(args.out, "".join(lines))
     print(f"{len(lines)} runs are in {args.out}")

@@ -298,6 +298,11 @@ def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
     before = file.read_bytes()
     records.main([str(draw_runs), "--out", str(file)])
     assert file.read_bytes() == before
+    # A line that cannot be read stays.
+    file.write_bytes(before + b"{")
+    with refused(f"{file}:6: JSONDecodeError", "mend or remove it"):
+        records.main([str(draw_runs), "--out", str(file)])
+    assert file.read_bytes() == before + b"{"
     with refused("a name that ends in .runs.jsonl"):
         records.main([str(draw_runs), "--out", str(file.with_suffix(".json"))])
 
