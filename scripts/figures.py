@@ -19,7 +19,7 @@ table2.md belongs to figure 1, and table3.md to figure 3; `scripts/theory.py` co
 Table 1.
 
 --rates writes rates.md: which learning rate is best for each norm, in the metric of the
-plan's question, among runs of the same length.
+plan's question, among runs of the same settings.
 
 --metric draws a metric of metrics.jsonl from the runs of any experiment. METRIC.md is a
 table of where each norm ends, and of how soon it has the best of "none" at the same

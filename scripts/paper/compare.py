@@ -33,9 +33,14 @@ def by_seed(
     Args:
       runs: runs that have ended.
       curve: what returns the values of a run.
+
+    Raises:
+      ValueError: two runs have one seed, so that they have other settings.
     """
     curves = {}
     for run in runs:
+        if run.seed in curves:
+            raise ValueError(f"{run.folder}: another run has seed {run.seed}")
         values = {} if run.diverged else curve(run)
         if values or run.diverged:
             curves[run.seed] = values

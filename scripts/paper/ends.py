@@ -8,7 +8,7 @@ from typing import NamedTuple
 from scripts import markdown as md
 from scripts.paper import compare, tables, verdicts
 from scripts.paper.claims import CLAIMS, TRANSFER, Claim
-from scripts.paper.records import RecordedRun, difference
+from scripts.paper.records import RATE, RecordedRun, Settings, difference
 
 # The norm that the others are compared with.
 BASELINE = "none"
@@ -95,11 +95,12 @@ def of_metric(metric: str, runs: Iterable[RecordedRun], sign: int) -> str:
 
 def by_rate(
     runs: Iterable[RecordedRun],
-) -> dict[tuple[Claim, str, int, str], list[End]]:
+) -> dict[tuple[Claim, str, str, Settings], list[End]]:
     """Return the ends of each learning rate, the best first.
 
-    The keys are the claim whose metric is compared, the data set, the number of steps
-    and the norm. A rate at which runs diverge comes after those at which fewer do.
+    The keys are the claim whose metric is compared, the data set, the norm, and the
+    settings without the rate. A rate at which runs diverge comes after those at which
+    fewer do.
 
     Args:
       runs: the runs; those that have not ended are left out.
@@ -108,8 +109,8 @@ def by_rate(
     for run in runs:
         about = [claim for claim in (TRANSFER, *CLAIMS) if claim.is_about(run)]
         if about and run.ended:
-            norm = run.norm
-            groups[about[0], run.data, run.length, norm, run.rate].append(run)
+            own = run.data, run.norm, run.settings(but=RATE)
+            groups[about[0], *own, run.rate].append(run)
     found = collections.defaultdict(list)
     for (claim, *of_norm, _), own in groups.items():
         if end := _end(own, compare.by_seed(own, claim.curve)):
@@ -122,15 +123,18 @@ def by_rate(
 def rates(runs: Iterable[RecordedRun]) -> str:
     """Return the learning rates of each norm, the best first, with where they end.
 
-    Runs of the same length are compared, in the metric of the plan's question.
+    Runs of the same settings are compared, in the metric of the plan's question. The
+    settings are those in which other runs on the data differ.
 
     Args:
       runs: the runs, such as those of a sweep over rates.
     """
-    rows = []
-    for (claim, data, length, norm), found in by_rate(runs).items():
-        texts = [f"{end.rate:g} ({end.text})" for end in found]
-        about = claim.experiment, data, f"{length:,}", norm, claim.quantity
+    rows, found = [], by_rate(runs)
+    for (claim, data, norm, own), ends in found.items():
+        others = [of for *about, _, of in found if about == [claim, data]]
+        texts = [f"{end.rate:g} ({end.text})" for end in ends]
+        settings = difference(own, others)
+        about = claim.experiment, data, settings, norm, claim.quantity
         rows.append((*about, "; ".join(texts)))
-    head = ("experiment", "data", "steps", "norm", "metric", "rates, the best first")
+    head = ("experiment", "data", "settings", "norm", "metric", "rates, the best first")
     return md.table(head, sorted(rows))

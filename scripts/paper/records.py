@@ -35,6 +35,8 @@ FREE_FIELDS = re.compile(
     "(seeds?|norm|steps|epochs|steps_per_call|placement|kernels|pallas|mesh|best|"
     r"curves|evals|(log|save)_every|eval_batch_size|data\.(dir|train_examples))(\..*)?"
 )
+# The setting that each norm has a value of its own of under the protocol "tuned".
+RATE = "optimizer.learning_rate"
 # Fields that configs do not have, but kept records do, with the JSON of the value that
 # stands for what the code does.
 GONE_FIELDS = {
@@ -106,14 +108,18 @@ class RecordedRun(NamedTuple):
         """Whether it has finished or diverged."""
         return self.finished or self.diverged
 
-    def settings(self) -> Settings:
-        """Return settings and length. Runs share a curve where they are equal."""
+    def settings(self, but: str = "") -> Settings:
+        """Return settings and length. Runs share a curve where they are equal.
+
+        Args:
+          but: a setting that is left out.
+        """
         found = [("steps", str(self.length))]
         for name, value in flat(self.config).items():
             text = json.dumps(value)
             # None means not set, as does a field that an earlier version did not have.
             is_set = value is not None and GONE_FIELDS.get(name) != text
-            if is_set and not FREE_FIELDS.fullmatch(name):
+            if is_set and name != but and not FREE_FIELDS.fullmatch(name):
                 found.append((name, text))
         return tuple(found)
 

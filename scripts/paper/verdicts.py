@@ -25,7 +25,7 @@ from scripts.paper import compare, protocols
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import LEVEL, PLAN, SEEDS, Claim, Question
 from scripts.paper.compare import Curves, Pairs
-from scripts.paper.records import RecordedRun, difference
+from scripts.paper.records import RATE, RecordedRun, difference
 
 # With fewer seeds an interval says nothing.
 FEWEST_SEEDS = 3
@@ -219,11 +219,9 @@ def _chosen(claim, runs, protocol):
     # {what both norms share: {norm: seeds}}.
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
-        shared = dict(run.settings())
-        if protocol == protocols.TUNED:
-            # Each norm has a rate of its own.
-            shared.pop("optimizer.learning_rate", None)
-        groups[tuple(shared.items())][run.norm].append(run)
+        # Each norm has a rate of its own.
+        apart = RATE if protocol == protocols.TUNED else ""
+        groups[run.settings(but=apart)][run.norm].append(run)
     pairs = [(of[claim.better], of[claim.baseline]) for of in groups.values()]
 
     def size(pair):

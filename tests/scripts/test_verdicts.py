@@ -3,7 +3,7 @@
 import pytest
 
 from lnrepro.engine import config_file
-from scripts.paper import claims, ends, protocols, tables, verdicts
+from scripts.paper import claims, compare, ends, protocols, tables, verdicts
 from scripts.paper.claims import Claim, Question
 from scripts.paper.records import find
 from tests.refused import refused
@@ -179,6 +179,12 @@ def test_a_rate_at_which_runs_diverge_is_not_the_best(monkeypatch):
     assert [(end.rate, end.diverged) for end in found] == [(0.01, 0), (0.1, 1)]
     line = ends.rates(bad + good).splitlines()[2]
     assert line.endswith("| layer | loss | 0.01 (0.5); 0.1 (-0.5, 1 diverged) |")
+    # Runs with other settings are not pooled.
+    decayed = run("layer", 0, FAST + 5, 0.01, decay="cosine")
+    rows = ends.rates([*bad, *good, decayed]).splitlines()[2:]
+    assert rows == [line, '| toy | toy | decay "cosine" | layer | loss | 0.01 (5.5) |']
+    with refused("another run has seed 0", error=ValueError):
+        compare.by_seed([*good, decayed], CLAIM.curve)
 
 
 def pairs(layer, none, n=10, first=5, **fields):
@@ -217,7 +223,7 @@ def test_tuned_rates_are_the_best_of_the_kept_runs():
     compared = 0
     kept = find([ROOT / "experiments/results/small"])
     for key, found in ends.by_rate(kept).items():
-        claim, _, _, norm = key
+        claim, _, norm, _ = key
         # Chosen by the validation error; docs/reproduce.md says so.
         if len(found) < 2 or (claim.experiment, norm) == ("mnist", "batch"):
             continue
