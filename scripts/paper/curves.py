@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import itertools
 import pathlib
 from collections.abc import Sequence
 
@@ -146,15 +147,17 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
       figure: the figure.
       runs: its runs.
     """
-    sets = sorted(_data(runs))
-    longest = max(run.step for run in runs)
+    shown = list(itertools.chain(*protocols.by_protocol(runs).values()))
+    # A run may be of both protocols.
+    drawn = [run for run in runs if run in shown]
+    sets = sorted(_data(drawn))
+    longest = max(run.step for run in drawn)
     text = f"{figure.title}. Data: {', '.join(sets)}; up to {longest:,} steps."
-    if len({run.seed for run in runs}) > 1:
+    if len({run.seed for run in drawn}) > 1:
         text += " Lines: medians over seeds; bands: their range."
-    drawn = sum(len(own) for own in protocols.by_protocol(runs).values())
-    if drawn < len(runs):
+    if len(drawn) < len(runs):
         text += " Runs of neither protocol are not drawn."
-    if diverged := sum(run.diverged for run in runs):
+    if diverged := sum(run.diverged for run in drawn):
         text += f" {diverged} runs diverged and end early."
     # Curves of other data, or of a mixture, are not comparable with the paper's.
     if figure.paper_data and sets != [figure.paper_data]:

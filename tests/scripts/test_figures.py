@@ -95,16 +95,23 @@ def test_curves_are_medians_over_seeds_with_their_range():
 
 
 def test_each_protocol_has_panels_of_its_own():
-    """Runs of the small size with their own rates, and with the common one."""
+    """One run is of both protocols. The longest one is of neither."""
     runs = []
-    for rate in (3e-3, 1e-3, 1e-2):
-        more = {"steps": 9000, "optimizer": {"learning_rate": rate}, "batch_size": 64}
-        runs += [draw_run(norm, 0, [rate], **more) for norm in ("none", "layer_cell")]
+    for norm, rate in (("layer", 1e-3), ("batch", 3e-4), ("batch", 1e-3), ("batch", 1)):
+        values = bounds([rate] * (2 if rate == 1 else 1), "test/error")
+        more = {"steps": 7722, "optimizer": {"learning_rate": rate}}
+        runs.append(recorded("experiments.mnist", norm, 0, values, "mnist", **more))
     drawn = {}
-    for panel in curves.of_figure(FIGURES[4], runs):
-        drawn[panel.settings["title"]] = [line.y[0] for line in panel.lines]
-    assert drawn == {"tuned": [3e-3, 3e-3], "same rate": [1e-3, 1e-3]}
-    assert "Runs of neither protocol are not drawn" in curves.caption(FIGURES[4], runs)
+    for panel in curves.of_figure(FIGURES[6], runs):
+        drawn[panel.settings["title"]] = [line.y[0] / 100 for line in panel.lines]
+    assert drawn == {
+        "batch size 128, tuned": pytest.approx([3e-4, 1e-3]),
+        "batch size 128, same rate": pytest.approx([1e-3, 1e-3]),
+    }
+    assert curves.caption(FIGURES[6], runs) == (
+        "Figure 6, Permutation-invariant MNIST. Data: mnist; up to 390 steps. "
+        "Runs of neither protocol are not drawn."
+    )
 
 
 def test_runs_with_other_settings_are_not_averaged():
