@@ -7,8 +7,8 @@
     python scripts/figures.py runs/draw --out figures --figure 4
     python scripts/figures.py my_runs --out figures --metric valid/perplexity
 
-It writes these files, and index.md, which shows them. For a figure without runs, it
-names the command that trains them.
+It writes these files, and index.md, which shows those of this call. For a figure
+without runs, it names the command that trains them.
 answers.png and .svg: the questions of the plan, from their seeds.
 forest.png and .svg: for each claim, how many of the other norm's steps a norm needs.
 verdicts.md: the answers to the questions of the plan, and all claims in numbers.
@@ -28,7 +28,7 @@ settings, with intervals.
 
 import pathlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, run_script
@@ -60,15 +60,16 @@ def main(argv: list[str]) -> None:
         draw_all(runs, args.out)
         return
     args.out.mkdir(parents=True, exist_ok=True)
+    written = []
     for number in args.figure:
-        draw_figure(number, runs, args.out)
+        written += draw_figure(number, runs, args.out)
     for metric in args.metric:
-        draw_metric(metric, runs, args.out, args.best)
+        written += draw_metric(metric, runs, args.out, args.best)
     if args.rates:
         from scripts.paper import ends
 
-        _write(args.out / "rates.md", ends.rates(runs))
-    write_index(args.out)
+        written.append(_write(args.out / "rates.md", ends.rates(runs)))
+    write_index(args.out, written)
 
 
 def draw_all(
@@ -83,23 +84,28 @@ def draw_all(
     # The seeds of the plan are not pooled with others.
     others = [run for run in runs if run.seed not in SEEDS]
     rows = verdicts.of_runs(others, CLAIMS)
-    forest.draw(rows, out / "forest")
-    parts = []
+    parts, written = [], []
+    if rows:
+        written.append(forest.draw(rows, out / "forest"))
     if len(others) < len(runs):
         found = verdicts.answers(runs)
         parts.append(tables.answers(tables.answered(runs, found)))
-        forest.draw_answers(found[TUNED], out / "answers")
+        written.append(forest.draw_answers(found[TUNED], out / "answers"))
     if rows or not parts:
         parts.append(tables.claims(rows))
-    _write(out / "verdicts.md", "\n\n".join(parts))
+    written.append(_write(out / "verdicts.md", "\n\n".join(parts)))
     for number, figure in FIGURES.items():
         if experiments is None or figure.experiment in experiments:
-            draw_figure(number, runs, out)
-    write_index(out)
+            written += draw_figure(number, runs, out)
+    write_index(out, written)
 
 
-def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
-    """Draw a figure of the paper and its table, or name the command for its runs."""
+def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> list[pathlib.Path]:
+    """Draw a figure of the paper and its table, or name the command for its runs.
+
+    Returns:
+      The picture and the table, as far as they are written.
+    """
     from scripts.paper import curves
     from scripts.paper.claims import PILOT, SEEDS
     from scripts.paper.tables import TABLES, beside_the_paper
@@ -112,17 +118,22 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     if any(run.seed in SEEDS for run in own):
         what = "runs without those of the pilot"
         own = [run for run in own if run.seed not in PILOT]
-    curves.draw(figure, own, out / f"figure{number}")
     sweep = f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
     print(f"figure {number}, {what}: {len(own) or f'none; {sweep}  trains them'}")
+    written = curves.draw(figure, own, out / f"figure{number}")
     if number in TABLES:
-        _write(out / f"{TABLES[number].name}.md", beside_the_paper(number, runs))
+        table = beside_the_paper(number, runs)
+        written.append(_write(out / f"{TABLES[number].name}.md", table))
+    return written
 
 
 def draw_metric(
     metric: str, runs: Sequence, out: pathlib.Path, best: str | None
-) -> None:
+) -> list[pathlib.Path]:
     """Draw a metric, and write the table of where the norms end in it.
+
+    Returns:
+      The table, and the picture if there is one.
 
     Raises:
       UserError: no run has recorded it.
@@ -135,23 +146,24 @@ def draw_metric(
     # valid_error for valid/error.
     name = re.sub(r"\W+", "_", metric)
     sign = {"min": 1, "max": -1, None: claims.sign(metric)}[best]
-    _write(out / f"{name}.md", ends.of_metric(metric, own, sign))
-    curves.draw(curves.of_metric(metric, own), own, out / name)
+    table = _write(out / f"{name}.md", ends.of_metric(metric, own, sign))
+    return [table, *curves.draw(curves.of_metric(metric, own), own, out / name)]
 
 
 def _write(path, table):
     path.write_text(f"{table}\n", encoding="utf-8")
+    return path
 
 
-def write_index(out: pathlib.Path) -> None:
-    """Write index.md, which shows all pictures and tables of a folder."""
+def write_index(out: pathlib.Path, written: Iterable[pathlib.Path]) -> None:
+    """Write index.md, which shows the given pictures and tables of a folder."""
     index = out / "index.md"
-    index.unlink(missing_ok=True)
     parts = ["<!-- written by scripts/figures.py -->\n"]
-    for path in sorted(out.glob("*.png")):
-        parts.append(f"## {path.stem}\n\n![]({path.name})\n")
-    for path in sorted(out.glob("*.md")):
-        parts.append(f"## {path.stem}\n\n{path.read_text(encoding='utf-8')}")
+    for path in sorted(written):
+        shown = f"![]({path.name})\n"
+        if path.suffix == ".md":
+            shown = path.read_text(encoding="utf-8")
+        parts.append(f"## {path.stem}\n\n{shown}")
     index.write_text("\n".join(parts), encoding="utf-8")
     print(f"look at {index}")
 

@@ -111,18 +111,23 @@ def _points(run, figure, panel, metric):
     return rows
 
 
-def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> None:
+def draw(
+    figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path
+) -> list[pathlib.Path]:
     """Write STEM.png, STEM.svg and STEM.csv, the points, if there is a curve.
 
     Args:
       figure: the figure.
       runs: its runs.
       stem: the path without its suffix.
+
+    Returns:
+      The picture, in a list.
     """
     panels = of_figure(figure, runs)
     if not panels:
-        return
-    plot.draw(panels, stem, caption(figure, runs), figure.columns)
+        return []
+    picture = plot.draw(panels, stem, caption(figure, runs), figure.columns)
     with open(stem.with_suffix(".csv"), "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         head = ("panel", "metric", "norm", "data", "seed", f"{figure.x}s", "value")
@@ -132,6 +137,7 @@ def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> Non
                 for *names, x, y in line.points:
                     # About as fine as a float32.
                     writer.writerow([*names, f"{x:.8g}", f"{y:.8g}"])
+    return [picture]
 
 
 def of_metric(metric: str, runs: Sequence[RecordedRun]) -> Figure:

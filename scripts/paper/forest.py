@@ -27,11 +27,11 @@ CAPTION = """share of the second norm's steps until the first is as good
 (left of 100 %: the first is faster)"""
 
 
-def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
-    """Write STEM.png and STEM.svg, if there is a verdict.
+def draw(rows: Sequence[Row], stem: pathlib.Path) -> pathlib.Path:
+    """Write STEM.png and STEM.svg, and return the path of the first.
 
     Args:
-      rows: the verdicts.
+      rows: the verdicts, at least one.
       stem: the path without its suffix.
     """
     labels, titles, lines = [], [], []
@@ -44,12 +44,12 @@ def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
                     y, share = len(labels) + shift, verdict.numbers["speed"]
                     lines.append(_line(y, share, colour))
             labels.append(_label(row.claim))
-    if not rows:
-        return
     lines += [Line(text, colour=colour) for text, colour, _ in DRAWN.values()]
     panel = Panel(lines, _settings(labels, 0.6), titles=titles)
     height = 0.17 * len(labels) + 1.1
-    plot.draw([panel], stem, CAPTION, kind=plot.shares, height=height, fontsize=8)
+    return plot.draw(
+        [panel], stem, CAPTION, kind=plot.shares, height=height, fontsize=8
+    )
 
 
 def _label(claim):
@@ -77,12 +77,15 @@ def _settings(labels, margin):
     }
 
 
-def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> None:
+def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> pathlib.Path:
     """Write STEM.png and STEM.svg: the questions of the plan, as far as answered.
 
     Args:
       answers: those of one protocol.
       stem: the path without its suffix.
+
+    Returns:
+      The path of the first.
     """
     lines, notes = [], {}
     for y, answer in enumerate(answers):
@@ -93,4 +96,6 @@ def draw_answers(answers: Sequence[Answer], stem: pathlib.Path) -> None:
     labels = [answer.question.name for answer in answers]
     panel = Panel(lines, {**_settings(labels, 0.5), "xlim": (2, 400)}, notes=notes)
     caption, height = CAPTION.replace("\n", " "), 0.2 * len(labels) + 0.7
-    plot.draw([panel], stem, caption, kind=plot.shares, height=height, fontsize=8)
+    return plot.draw(
+        [panel], stem, caption, kind=plot.shares, height=height, fontsize=8
+    )

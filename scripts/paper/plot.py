@@ -143,8 +143,8 @@ def draw(
     kind: Callable[[plt.Axes, Panel], None] = curves,
     height: float | None = None,
     fontsize: int = 7,
-) -> None:
-    """Write a picture, see `save`.
+) -> pathlib.Path:
+    """Write a picture, see `save`, and return its path.
 
     Args:
       panels: its contents.
@@ -177,7 +177,7 @@ def draw(
         if caption is not None:
             text = textwrap.fill(caption, letters, replace_whitespace=False)
             fig.supxlabel(text, fontsize=fontsize)
-        save(fig, path)
+        return save(fig, path)
 
 
 def _add_legend(fig, by_label):
@@ -194,15 +194,20 @@ def _add_legend(fig, by_label):
         legend.remove()
 
 
-def save(fig: plt.Figure, path: pathlib.Path) -> None:
+def save(fig: plt.Figure, path: pathlib.Path) -> pathlib.Path:
     """Write a picture and close it.
 
     Args:
       fig: the picture.
       path: NAME.png; or NAME, which becomes NAME.png and NAME.svg.
+
+    Returns:
+      NAME.png.
     """
-    fig.savefig(path.with_suffix(".png"))
+    picture = path.with_suffix(".png")
+    fig.savefig(picture)
     if not path.suffix:
         # Without a date, the same figure gives the same bytes.
         fig.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     plt.close(fig)
+    return picture

@@ -151,6 +151,9 @@ def test_other_data_of_the_same_name_is_other_data(tmp_path, name, plain):
 
 def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, capsys):
     out = tmp_path / "out"
+    out.mkdir()
+    # The page does not show what another call wrote.
+    (out / "figure1.png").touch()
     for norm in ("none", "layer_cell"):
         write_run(draw_runs / norm, DRAW, norm, 7, bounds([99]), steps=1560)
     figures(draw_runs, "--out", out)
@@ -162,7 +165,7 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     page = (out / "index.md").read_text()
     pictures = re.findall(r"!\[\]\((\S+)\)", page)
     assert pictures == ["answers.png", "figure4.png", "forest.png"]
-    assert sorted(path.name for path in out.glob("*.png")) == pictures
+    assert all((out / name).exists() for name in pictures)
     assert (out / "figure4.svg").exists()
     verdicts = (out / "verdicts.md").read_text()
     assert verdicts in page
