@@ -34,16 +34,20 @@ METRICS = {
 }
 
 
-def sign(metric: str) -> int:
-    """Return 1 if small values of a metric are better, -1 otherwise.
+def mode(metric: str) -> str:
+    """Return "max" if large values of a metric are better, "min" otherwise.
 
     Of a metric that no experiment of the paper has, small values are better.
 
     Args:
       metric: its name in the records, such as "valid/error".
     """
-    known = METRICS.get(metric.rpartition("/")[2], Metric())
-    return -1 if known.mode == "max" else 1
+    return METRICS.get(metric.rpartition("/")[2], Metric()).mode
+
+
+def sign(metric: str) -> int:
+    """Return 1 if small values of a metric are better, -1 otherwise."""
+    return -1 if mode(metric) == "max" else 1
 
 
 class Claim(NamedTuple):

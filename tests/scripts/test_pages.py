@@ -5,7 +5,7 @@ import re
 import pytest
 
 from scripts.benches import records
-from scripts.paper import pages
+from scripts.paper import pages, tables
 from scripts.paper.claims import PLAN
 from tests.runs import ROOT
 
@@ -19,6 +19,12 @@ def kept():
 def test_the_pages_have_the_numbers_of_the_records(kept):
     for path, text in kept.items():
         assert path.read_text(encoding="utf-8") == text, path
+
+
+def test_a_config_without_a_limit_is_no_row(monkeypatch):
+    """Such as that of docs/add-experiment.md."""
+    monkeypatch.delattr("configs.mnist.EXPECTED")
+    assert "configs/mnist.py" not in tables.defaults()
 
 
 def bare(text):
