@@ -139,13 +139,16 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     """
     from lnrepro.engine import config_file
 
+    file = str(ROOT / config)
+    module = config_file.load_module(file)
     # The data dir is $LNREPRO_DATA where the flag is not given.
     flags = [f"--config.data.dir={data_dir}"] if data_dir else []
-    if config_file.read(f"{ROOT / config}:paper").data.name == name:
+    is_papers = "paper" in getattr(module, "VARIANTS", ())
+    if is_papers and module.get_config("paper").data.name == name:
         config += ":paper"
     else:
         flags = [f"--config.data.name={name}", *flags]
-        resolved = config_file.read(str(ROOT / config), flags)
+        resolved = config_file.read(file, flags)
         # The sizes and the directory of the config are those of its own data.
         sizes = importlib.import_module(resolved.experiment).sizes(resolved)
         flags += [f"--config.{field}=None" for field in sizes]

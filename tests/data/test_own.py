@@ -80,3 +80,7 @@ def test_the_script_names_the_commands_that_train(tmp_path, capsys):
     assert prepare.training_command("mnist", "configs/mnist.py", None) == (
         "python -m lnrepro.main --config=configs/mnist.py:paper"
     )
+    # One without the variant.
+    config = "configs/sequential_mnist.py"
+    command = prepare.training_command("mine", config, str(folder))
+    assert f"--config={config} --config.data.name=mine " in command
