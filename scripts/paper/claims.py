@@ -85,6 +85,11 @@ class Claim(NamedTuple):
         return -1 if self.scales else sign(self.metric)
 
     @property
+    def variant(self) -> str:
+        """The variant of the config at a small size, and the name of its sweep."""
+        return "small_bz4" if self.batch_size == 4 else "small"
+
+    @property
     def question(self) -> str:
         """What is compared, without the figure."""
         of_batch = f", batch size {self.batch_size}" if self.batch_size else ""
@@ -239,11 +244,6 @@ class Question(NamedTuple):
         if self.claim.baseline != "none":
             words.append(f"against {NORMS[self.claim.baseline]}")
         return " ".join(words)
-
-    @property
-    def variant(self) -> str:
-        """The variant of the config that its runs have, and the name of its sweep."""
-        return "small_bz4" if self.claim.batch_size == 4 else "small"
 
 
 def _first(part, baseline):

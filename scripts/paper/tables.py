@@ -84,7 +84,7 @@ TABLES = {
 
 
 def beside_the_paper(number: int, runs: Iterable[RecordedRun]) -> str:
-    """Return a table of the paper, with a row for each run that has all the metrics.
+    """Return a table of the paper, with rows for each run that has all the metrics.
 
     They are what --evaluate wrote and the last record, unless both are of one step.
 
@@ -253,7 +253,7 @@ def plan() -> str:
     rows = []
     for place, question in enumerate(PLAN, 1):
         claim = question.claim
-        own = protocols.stated_rates(claim.experiment, question.variant)
+        own = protocols.stated_rates(claim.experiment, claim.variant)
         rates = f"{own[claim.better]:g} and {own[claim.baseline]:g}"
         about = place, question.section, claim.question, question.number
         rows.append((*about, rates, f"{question.pilot:+g}"))

@@ -227,8 +227,7 @@ def test_tuned_rates_are_the_best_of_the_kept_runs():
         # Chosen by the validation error; docs/reproduce.md says so.
         if len(found) < 2 or (claim.experiment, norm) == ("mnist", "batch"):
             continue
-        variant = "small_bz4" if claim.batch_size == 4 else "small"
-        stated = protocols.stated_rates(claim.experiment, variant)
+        stated = protocols.stated_rates(claim.experiment, claim.variant)
         assert found[0].rate == stated[norm], key
         compared += 1
     assert compared >= 10
