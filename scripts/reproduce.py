@@ -13,7 +13,7 @@ small     the paper's questions at a small size, real data, five seeds, each nor
           two cores
 paper     the paper's protocol
 
-The report is REPORT/index.md: every claim with its number, interval and verdict, the
+The report is REPORT/index.md: the numbers of each claim with their intervals, the
 figures and the tables. Sets that are not prepared are named, and their runs are left
 out. The same command goes on where an earlier one stopped, and repeats no finished run.
 A run that diverges is counted in the verdicts and not started again.
