@@ -135,8 +135,8 @@ def answered(
       Of each question, as text: its section and what is compared; the answer ("word"),
       its number with an interval, how many pairs ended ("seeds") and the p-value after
       Holm's correction, tuned; the number in the pilot; answer and p where all norms
-      have one learning rate; how far apart the norms end, tuned; and the number without
-      its interval ("share"). Number, p and share are empty before the last pair.
+      have one learning rate; and how far apart the norms end, tuned. Number and p are
+      empty before the last pair.
     """
     pilot = [run for run in runs if run.seed in PILOT]
     found_in_pilot = verdicts.of_runs(pilot, [question.claim for question in PLAN])
@@ -144,20 +144,20 @@ def answered(
     rows = []
     for tuned, same in zip(*(found[name] for name in PROTOCOLS), strict=True):
         question, verdict = tuned.question, tuned.verdict
-        row = {
-            "section": question.section,
-            "question": question.claim.question,
-            "word": tuned.word + tuned.data_note,
-            "number": number(verdict, question.number) if tuned.number else "",
-            "seeds": _seeds(verdict) if tuned.number else str(verdict.seeds),
-            "p": _p(tuned),
-            "pilot": number(of_pilot.get(question.claim), question.number),
-            "same_rate": same.word + same.data_note,
-            "same_p": _p(same),
-            "end": number(verdict, "end") if verdict.seeds else "",
-        }
-        row["share"] = row["number"].partition(" (")[0]
-        rows.append(row)
+        rows.append(
+            {
+                "section": question.section,
+                "question": question.claim.question,
+                "word": tuned.word + tuned.data_note,
+                "number": number(verdict, question.number) if tuned.number else "",
+                "seeds": _seeds(verdict) if tuned.number else str(verdict.seeds),
+                "p": _p(tuned),
+                "pilot": number(of_pilot.get(question.claim), question.number),
+                "same_rate": same.word + same.data_note,
+                "same_p": _p(same),
+                "end": number(verdict, "end") if verdict.seeds else "",
+            }
+        )
     return rows
 
 
