@@ -28,6 +28,7 @@ from lnrepro.functional.products import named_dot
 from lnrepro.functional.scan import ScanResult, scan
 from lnrepro.functional.scan_options import ScanOptions
 from lnrepro.functional.sequences import flip
+from lnrepro.functional.stacks import Stack, stack
 from lnrepro.functional.unroll import (
     BatchStatistics,
     Unrolled,
@@ -37,7 +38,7 @@ from lnrepro.functional.unroll import (
     track,
     unroll,
 )
-from lnrepro.functional.wrappers import Stack, stack, variational_dropout, zoneout
+from lnrepro.functional.wrappers import variational_dropout, zoneout
 
 __all__ = [
     "BatchStatistics",
