@@ -92,8 +92,8 @@ def gather_from(a: jax.Array, axis: int = 0) -> jax.Array:
     # Without a mesh, and with Auto axes, nothing stands here.
     if not any(spec[axis:]):
         return a
-    whole = [None] * len(spec[axis:])
-    return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:axis], *whole))
+    # Axes that a spec does not name are whole.
+    return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:axis]))
 
 
 def zeros_for(x: jax.Array, features: int) -> jax.Array:

@@ -126,8 +126,7 @@ def multiply(v: jax.Array, weight: jax.Array, is_wide: bool = False) -> jax.Arra
     if split is not None:
         # A mesh that splits the blocks of the weight splits those of v alike.
         rows = jax.typeof(parts).sharding.spec[:-2]
-        spec = jax.sharding.PartitionSpec(*rows, split, None)
-        parts = jax.sharding.reshard(parts, spec)
+        parts = jax.sharding.reshard(parts, jax.sharding.PartitionSpec(*rows, split))
     # With K gates the blocks of a gate stand side by side, as jnp.split wants them.
     by_block = "...gd,gdn->...gn" if weight.ndim == 3 else "...gd,gdku->...kgu"
     if is_wide and "cpu" in (platform.current(), jax.default_backend()):

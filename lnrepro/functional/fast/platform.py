@@ -97,8 +97,6 @@ def tracing_in(context: Context) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(setting(_current, context.platform))
-        pairs = zip(context.settings, _settings(jax.config), strict=True)
-        for name, (value, here) in zip(SETTINGS, pairs, strict=True):
-            if value != here:
-                stack.enter_context(getattr(jax, name)(value))
+        for name, value in zip(SETTINGS, context.settings, strict=True):
+            stack.enter_context(getattr(jax, name)(value))
         yield
