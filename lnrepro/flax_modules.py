@@ -13,7 +13,6 @@ from lnrepro.functional.cells.base import Carry, Cell, Params
 from lnrepro.functional.norms import layer_norm
 from lnrepro.functional.unroll import step, unroll
 
-Activation = Callable[[jax.Array], jax.Array]
 DTypeLike = jax.typing.DTypeLike
 # Name of a parameter: a mesh axis, or None, for each of its axes.
 Sharding = Mapping[str, tuple[str | None, ...]]

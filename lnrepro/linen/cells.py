@@ -18,7 +18,6 @@ from flax.core import FrozenDict
 
 from lnrepro import functional
 from lnrepro.flax_modules import (
-    Activation,
     DTypeLike,
     Sharding,
     as_drawn,
@@ -30,7 +29,7 @@ from lnrepro.flax_modules import (
     run_step,
     shapes_of,
 )
-from lnrepro.functional.cells.base import Carry, Initializer
+from lnrepro.functional.cells.base import Activation, Carry, Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
 

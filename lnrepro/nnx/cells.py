@@ -18,7 +18,6 @@ from flax import nnx
 
 from lnrepro import functional
 from lnrepro.flax_modules import (
-    Activation,
     DTypeLike,
     Sharding,
     as_drawn,
@@ -29,7 +28,7 @@ from lnrepro.flax_modules import (
     refuse_batch_norm,
     run_step,
 )
-from lnrepro.functional.cells.base import Carry, Initializer
+from lnrepro.functional.cells.base import Activation, Carry, Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 
 Keys = nnx.Rngs | nnx.RngStream | jax.Array

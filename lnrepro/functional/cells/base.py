@@ -23,6 +23,8 @@ Carry = Any
 Params = Any
 # (key, shape, dtype) -> array, as those of `jax.nn.initializers`.
 Initializer = Callable[..., jax.Array]
+# A function of each entry, as those of `jax.nn`.
+Activation = Callable[[jax.Array], jax.Array]
 
 
 class StepContext(NamedTuple):

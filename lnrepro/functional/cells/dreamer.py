@@ -9,14 +9,20 @@ P parts of the input.
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.arguments import positive_integer
 from lnrepro.functional.arrays import add_row, gather_from, zeros_for
-from lnrepro.functional.cells.base import ParamSpec, Prepared, check_params, draw, split
+from lnrepro.functional.cells.base import (
+    Activation,
+    ParamSpec,
+    Prepared,
+    check_params,
+    draw,
+    split,
+)
 from lnrepro.functional.cells.gated import GatedCell, NormedCell, zeros
 from lnrepro.functional.cells.sites import Norm, Normaliser, Site
 
@@ -115,7 +121,7 @@ class DreamerBlockGRUCell(NormedCell):
     norm: str | Norm = "rms"
     blocks: int = 8
     epsilon: float = 1e-4
-    hidden_fn: Callable[[jax.Array], jax.Array] = jax.nn.silu
+    hidden_fn: Activation = jax.nn.silu
 
     recurrent_weights = ("w_h", "w_0")
     of_sums = True

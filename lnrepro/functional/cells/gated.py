@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 from lnrepro.functional.arguments import positive_integer
 from lnrepro.functional.arrays import at_least_f32, row, zeros_for
 from lnrepro.functional.cells.base import (
+    Activation,
     Cell,
     Initializer,
     ParamSpec,
@@ -165,7 +165,7 @@ class GatedCell(NormedCell):
     use_bias: bool = True
     learned_carry: bool = False
     epsilon: float = 1e-5
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
+    activation_fn: Activation = jnp.tanh
     kernel_init: Initializer = glorot_uniform
     recurrent_kernel_init: Initializer = orthogonal
     bias_init: Initializer = zeros

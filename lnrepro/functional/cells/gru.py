@@ -1,14 +1,13 @@
 """The GRU (eq. 23-28)."""
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.arguments import choice
 from lnrepro.functional.arrays import add_row
-from lnrepro.functional.cells.base import ParamSpec
+from lnrepro.functional.cells.base import Activation, ParamSpec
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Normaliser, Site
 
@@ -53,7 +52,7 @@ class GRUCell(GatedCell):
     _: dataclasses.KW_ONLY
     reset: str = "after"
     recurrent_bias: bool = False
-    gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
+    gate_fn: Activation = jax.nn.sigmoid
 
     recurrent_weights = ("w_h", "w_u")
     gates = 3

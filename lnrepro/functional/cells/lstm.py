@@ -1,7 +1,6 @@
 """The LSTM (eq. 17-22 and 29-31)."""
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 from lnrepro.functional.arguments import choice
 from lnrepro.functional.arrays import add_row, at_least_f32, row
 from lnrepro.functional.cells.base import (
+    Activation,
     ParamSpec,
     Prepared,
     clip_gradient,
@@ -79,7 +79,7 @@ class LSTMCell(GatedCell):
     peephole: bool = False
     inner_bias: bool = False
     gradient_clip: float | None = None
-    gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
+    gate_fn: Activation = jax.nn.sigmoid
 
     gates = 4
     carry_names = ("c0", "h0")
