@@ -17,6 +17,7 @@ from lnrepro import defaults
 from lnrepro.functional.arguments import choice, positive_integer
 from lnrepro.functional.fast import fission, kernels
 from lnrepro.functional.fast.kernels import Implementation
+from lnrepro.functional.fast.tuning import PLATFORMS
 from lnrepro.functional.products import Weights
 
 
@@ -31,7 +32,8 @@ class Form(NamedTuple):
       adds_in_loop: whether the loop of the backward pass adds up the gradients of all
         parameters, so that its chunks bound no memory.
       least_steps: the fewest steps of a chunk.
-      long_chunks: whether a sequence is taken in few chunks, or in one if it is small.
+      chunk_sizes: (rows, T, weights, save) -> sizes of a chunk, the best first, where a
+        longer one than `least_steps` asks for is faster.
       forward_chunk, backward_chunk: steps in a chunk of a sequence, in either pass.
     """
 
@@ -39,7 +41,7 @@ class Form(NamedTuple):
     in_place: bool
     adds_in_loop: bool
     least_steps: int
-    long_chunks: bool = False
+    chunk_sizes: Callable | None = None
     forward_chunk: int = 0
     backward_chunk: int = 0
 
@@ -57,23 +59,6 @@ FORMS = {
     "tpu": Form(fission.scan, in_place=False, adds_in_loop=False, least_steps=32),
     "gpu": Form(_one_slice, in_place=False, adds_in_loop=False, least_steps=16),
 }
-# What differs in the form where the loop is one kernel, of the folder of `fast` that is
-# named like the platform.
-#   tpu  what is in the vector memory already is added up there
-#   gpu  every chunk of the backward pass is a kernel, see `_kernel_chunk`
-KERNELS = {"tpu": {"adds_in_loop": True}, "gpu": {"long_chunks": True}}
-# Bytes of products of a sequence that a kernel for GPUs takes as one chunk, by `save`:
-# those of an LSTM of T 64, B 1024, H 256, or few, since who keeps less is short of
-# memory. Each further chunk takes 0.06 to 0.19 ms (H200). A kernel stores what its loop
-# has made, so one chunk takes 1.3 to 1.7 of the temporary memory of XLA's loop, and
-# less than Flax's cell (compiled for an H100; T, B, H of 64, 128, 256 to 500, 8, 400
-# and 64, 1024, 256). What a device has is not asked: chunks decide the last bits of a
-# run, and a resume may be on another device.
-SMALL_SEQUENCE = {"products": 512 * 2**20, "recurrent": 2**24, "carries": 2**24}
-# The most and the fewest steps of a chunk of longer ones, as parts of a sequence, by
-# `save`. With thirds, save="recurrent" took 1.86 of the memory of XLA's loop at T 300,
-# B 32, H 240, and takes 1.05 so (compiled for an H100).
-PARTS = {"products": (3, 4), "recurrent": (12, 20), "carries": (12, 20)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,8 +145,9 @@ def form_for(
         # A leaf is [T, batch axes..., D].
         rows = math.prod(leaves[0].shape[1:-1])
         chunk = _chunk(rows, steps, form.least_steps)
-        if form.long_chunks:
-            chunk = max(chunk, _kernel_chunk(rows, steps, weights, options.save))
+        if form.chunk_sizes is not None:
+            sizes = form.chunk_sizes(rows, steps, weights, options.save)
+            chunk = max(chunk, _divisor(steps, sizes))
     if options.chunk is not None:
         chunk = min(options.chunk, steps)
     keeps_all = options.chunk is None and options.save == "products"
@@ -173,30 +159,17 @@ def form_for(
 
 def _with_kernel(name, form, required, layout):
     """The form of a platform, with its loop as a kernel."""
-    if name not in KERNELS:
+    if name not in PLATFORMS:
         raise ValueError(
             "scan: kernels='on' cannot be used here: there are kernels for "
-            f"{' and '.join(KERNELS)}, and this is traced for {name}; name another "
+            f"{' and '.join(PLATFORMS)}, and this is traced for {name}; name another "
             "with ScanOptions(platform=...)"
         )
     # Only those who use a kernel wait until its module is imported.
     module = importlib.import_module(f"lnrepro.functional.fast.{name}.loop")
     run = functools.partial(module.scan, layout=layout) if layout else module.scan
     loop = kernels.with_kernel(run, form.loop, required)
-    return form._replace(loop=loop, **KERNELS[name])
-
-
-def _kernel_chunk(rows, steps, weights, save):
-    """Steps of a chunk where each chunk is a kernel for GPUs."""
-    # A product has as many numbers a row as its weight has columns, over all blocks.
-    columns = sum(
-        w.dtype.itemsize * w.size // w.shape[min(w.ndim - 2, 1)]
-        for w in weights.values()
-    )
-    if steps * rows * columns <= SMALL_SEQUENCE[save]:
-        return steps
-    longest, shortest = (-(-steps // n) for n in PARTS[save])
-    return _divisor(steps, range(longest, shortest - 1, -1))
+    return form._replace(loop=loop, **module.FORM)
 
 
 def _chunk(rows, steps, least_steps):

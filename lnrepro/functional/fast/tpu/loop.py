@@ -46,6 +46,9 @@ from lnrepro.functional.fast.kernels import NoKernel, with_derivative
 from lnrepro.functional.fast.parts import take_products_apart
 from lnrepro.functional.fast.tpu import mosaic
 
+# What differs in the form of a scan whose loop is this kernel: what is in the vector
+# memory already is added up there.
+FORM = {"adds_in_loop": True}
 # Tests set it to True, or to `pltpu.InterpretParams()`, to run kernels on a CPU.
 INTERPRET: Any = False
 # Bytes of the vector memory, where no TPU is at hand to ask: those of a v5e and a v6e.
