@@ -112,9 +112,9 @@ def _replay(plan, weights, params, state, chunk):
         d_carry, d_params = state
         known, ((before, x, context), (d_output, d_aux)) = inputs
 
-        def replay(floats, carry, x, of_context, probes):
+        def replay(floats, carry, x, of_context, known):
             def read(name, v, weight):
-                return products.replayed(v, weight, known[name], probes[name])
+                return products.replayed(v, weight, known[name])
 
             record = NamedProducts(weights, compute=read)
             new, aux = plan.step(
@@ -129,16 +129,14 @@ def _replay(plan, weights, params, state, chunk):
             }
             return (new, plan.output(new), aux), inputs_of_products
 
-        # The gradient of a product leaves the replay as the gradient of its probe,
-        # whose value is not used.
-        probes = jax.tree.map(jnp.zeros_like, known)
+        # The gradient of a product leaves the replay as that of its known value.
         _, pull, inputs_of_products = jax.vjp(
             replay,
             floating(params),
             before,
             x,
             floating(context),
-            probes,
+            known,
             has_aux=True,
         )
         # Backpropagate the gradients of the new carry, of what is shown of it and of

@@ -197,30 +197,27 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
-def replayed(
-    v: jax.Array, weight: jax.Array, kept: jax.Array, probe: jax.Array
-) -> jax.Array:
+def replayed(v: jax.Array, weight: jax.Array, kept: jax.Array) -> jax.Array:
     """Return `kept`, which equals multiply(v, weight), without computing it again.
 
     Args:
       v: [..., D].
       weight: [D, N] or blocks, as for `multiply`. It gets no gradient.
-      kept: [..., N].
-      probe: [..., N]. Its value is not used. Its gradient is that of the product, from
-        which the gradient of the weight is formed later for many steps at once.
+      kept: [..., N]. Its gradient is that of the product, from which the gradient of
+        the weight is formed later for many steps at once.
     """
     return kept
 
 
-def _replayed_forward(v, weight, kept, probe):
+def _replayed_forward(v, weight, kept):
     return kept, (v, weight)
 
 
 def _replayed_backward(saved, d):
     v, weight = saved
     (d_v,) = jax.vjp(lambda v: multiply(v, weight), v)[1](d)
-    # The order is v, weight, kept, probe.
-    return d_v, None, None, d
+    # The order is v, weight, kept.
+    return d_v, None, d
 
 
 replayed.defvjp(_replayed_forward, _replayed_backward)
