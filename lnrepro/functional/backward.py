@@ -48,7 +48,7 @@ def gradients_of(plan, arguments, kept, d_results):
         d_carry, d_params, d_weights = state
         x, context, before, kept, d_outputs, d_aux = inputs
         steps = before, x, context
-        known = kept | _missing(plan, weights, params, steps, kept)
+        known = kept | _missing(plan, weights, params, steps)
         chunk = known, (steps, (d_outputs, d_aux))
         (d_carry, d_params), (d_products, (d_steps, inputs_of_products)) = _replay(
             plan, weights, params, (d_carry, d_params), chunk
@@ -77,20 +77,21 @@ def gradients_of(plan, arguments, kept, d_results):
     return d_weights, d_params, d_carry, d_x, d_context
 
 
-def _missing(plan, weights, params, steps, kept):
+def _missing(plan, weights, params, steps):
     """Compute what was not kept of a chunk, by large products over all its steps."""
     if not plan.not_kept:
         return {}
 
-    def products_of(steps, kept):
-        # Run the step for its products alone. XLA drops the rest.
-        record = NamedProducts(weights, kept)
-        plan.step(record.dot, params, *steps)
-        return record.computed
+    def products_of(*step):
+        # Run the step for these products alone. XLA drops the rest, the products that
+        # were kept included: what reads one of them was kept too.
+        record = NamedProducts(weights)
+        plan.step(record.dot, params, *step)
+        return {name: record.computed[name] for name in plan.not_kept}
 
     # The steps are independent, because the carry before each of them is kept. So
     # `vmap` turns the products of the chunk into one large product per weight.
-    return jax.vmap(products_of)(steps, kept)
+    return jax.vmap(products_of)(*steps)
 
 
 def _replay(plan, weights, params, state, chunk):

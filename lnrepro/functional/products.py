@@ -26,18 +26,15 @@ class NamedProducts:
 
     Attributes:
       weights: {name: weight}.
-      known: {name: product [..., N]} of products that are not computed again.
       compute: (name, v [..., D], weight) -> product. None multiplies.
       inputs: {name: v [..., D]} of the products taken so far.
-      computed: {name: product [..., N]} of those that were computed here, in the
-        weights' dtypes.
+      computed: {name: product [..., N]} of them, in the weights' dtypes.
       level: of JAX's transformations, where the step was called.
       is_inner: whether a product was taken inside of another one, such as
         `jax.checkpoint`. It is not recorded, since its values do not leave that.
     """
 
     weights: Weights
-    known: Weights = dataclasses.field(default_factory=dict)
     compute: Callable[[str, jax.Array, jax.Array], jax.Array] | None = None
     inputs: Weights = dataclasses.field(default_factory=dict)
     computed: Weights = dataclasses.field(default_factory=dict)
@@ -74,9 +71,6 @@ class NamedProducts:
                 "one a name of its own in the weights"
             )
         self.inputs[name] = v
-        # Products of x are known: they were computed for many steps at once.
-        if name in self.known:
-            return at_least_f32(self.known[name])
         weight = self.weights[name]
         if self.compute is None:
             product = wide_product(v, weight)
