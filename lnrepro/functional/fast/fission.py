@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.arrays import wide_dtype
-from lnrepro.functional.fast.equations import function_of
+from lnrepro.functional.fast.equations import function_of, reached, variables
 from lnrepro.functional.fast.parts import Parts, take_apart
 
 
@@ -140,9 +140,11 @@ def in_xla(
     names = parts.to_sums + parts.to_after
     # There may be no values.
     over_steps = functools.partial(jax.vmap, axis_size=parts.steps)
+    # Parts of the new carry, and all that the loop computes from them.
+    late = reached(parts.loop, variables(parts.new_carry))
     # The values of a group are one stack.
-    loop_groups = _groups(parts.to_loop, parts.late, one_slice)
-    after_groups = _groups(names, parts.late, one_slice)
+    loop_groups = _groups(parts.to_loop, late, one_slice)
+    after_groups = _groups(names, late, one_slice)
 
     def one_step(carry, stacked):
         if one_slice:

@@ -94,7 +94,6 @@ class Parts(NamedTuple):
       to_loop: variables that `before` makes and the loop reads.
       to_after: variables that the loop makes or reads, and `after` reads.
       to_sums: variables that the loop makes, and adds up over the steps.
-      late: variables of the new carry, and all that are computed from them.
     """
 
     steps: int
@@ -113,7 +112,6 @@ class Parts(NamedTuple):
     to_loop: list
     to_after: list
     to_sums: list
-    late: set
 
 
 def trace(body: Callable, init: Any, xs: Any) -> Parts:
@@ -148,7 +146,6 @@ def trace(body: Callable, init: Any, xs: Any) -> Parts:
         to_loop=jaxpr.invars[count:],
         to_after=variables(made[count:]),
         to_sums=[],
-        late=set(),
     )
 
 
@@ -165,8 +162,8 @@ def take_products_apart(body: Callable, init: Any, xs: Any, in_loop: int = 0) ->
     parts = trace(body, init, xs)
     changing = reached(parts.loop, parts.carry + parts.inputs)
     inputs, outputs = set(parts.inputs), set(variables(parts.outputs))
-    wanted = variables(parts.new_carry + parts.outputs[:in_loop])
-    wanted += [v for e in parts.loop if e.effects for v in variables(e.invars)]
+    effects = [e for e in parts.loop if e.effects]
+    wanted = variables_read(effects, parts.new_carry + parts.outputs[:in_loop])
     of_loop = set(needed(parts.loop, wanted))
     first = []
     for e in parts.loop:
@@ -178,9 +175,8 @@ def take_products_apart(body: Callable, init: Any, xs: Any, in_loop: int = 0) ->
             first += e.outvars
     apart = reached(parts.loop, first)
     loop = [e for e in parts.loop if apart.isdisjoint(e.outvars)]
-    after = needed(parts.loop, variables(parts.outputs))
-    after = [e for e in after if not apart.isdisjoint(e.outvars)]
     made = [*parts.carry, *(v for e in loop for v in e.outvars)]
+    after = needed(parts.loop, variables(parts.outputs), set(made))
     read = variables_read(after, parts.outputs)
     to_after = [v for v in made if v in read]
     return parts._replace(loop=loop, after=after, to_after=to_after)
@@ -227,9 +223,11 @@ def take_apart(
         reads, made_by, can_repeat=lambda e: e.primitive.name in ELEMENTWISE
     )
     in_loop = made_in_loop.union(needed(equations, reads, cut))
-    # What is the same in every step is a constant.
+    # What is the same in every step is computed here, and is a constant.
     to_loop = [v for v in cut if v in varying]
-    before = needed(equations, to_loop)
+    changing = varying | sequential
+    fixed = [e for e in equations if e.outvars and changing.isdisjoint(e.outvars)]
+    constants = with_made(parts.constants, fixed)
 
     sums, to_sums = {}, {}
     if adds:
@@ -253,24 +251,18 @@ def take_apart(
         can_stack=lambda v: v not in made_by or made_by[v] in made_in_loop,
         at_hand=lambda v: v not in sequential,
     )
-    after = needed(equations, wanted, to_after)
-
-    # What is the same in every step is computed here.
-    changing = varying | sequential
-    fixed = [e for e in equations if e.outvars and changing.isdisjoint(e.outvars)]
 
     return parts._replace(
         terms=terms,
         sums=sums,
         of_sums=needed(equations, sums.values(), to_sums),
-        constants=with_made(parts.constants, fixed),
-        before=[e for e in before if e not in fixed],
+        constants=constants,
+        before=needed(equations, to_loop, constants),
         loop=[e for e in equations if e in in_loop],
-        after=[e for e in after if e not in fixed],
+        after=needed(equations, wanted, {*to_after, *constants}),
         to_loop=to_loop,
         to_after=list(to_after),
         to_sums=list(to_sums),
-        late=reached(equations, variables(new_carry)),
     )
 
 
