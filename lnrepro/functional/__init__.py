@@ -16,6 +16,7 @@ from lnrepro.functional.cells.simple import SimpleCell
 from lnrepro.functional.cells.sites import Norm
 from lnrepro.functional.fast.measure import autotune
 from lnrepro.functional.fast.tuning import measured_kernels
+from lnrepro.functional.kernel_or_scan import runs_as
 from lnrepro.functional.norms import (
     batch_norm,
     layer_norm,
@@ -33,7 +34,6 @@ from lnrepro.functional.unroll import (
     BatchStatistics,
     Unrolled,
     bidirectional,
-    runs_as,
     step,
     track,
     unroll,

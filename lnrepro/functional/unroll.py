@@ -13,8 +13,6 @@ import jax.numpy as jnp
 from lnrepro.functional import arguments, norms, products, sequences
 from lnrepro.functional.arrays import gather_from, tree_at_least_f32, unify_manual_axes
 from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
-from lnrepro.functional.fast import kernels, tuning
-from lnrepro.functional.fast import platform as traced_for
 from lnrepro.functional.scan import identity, scan
 from lnrepro.functional.scan_options import ScanOptions
 
@@ -350,54 +348,6 @@ def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
         )
 
     return jax.tree.map(move, running, batch.values)
-
-
-def runs_as(
-    cell: Cell,
-    features: int,
-    *,
-    steps: int,
-    rows: int,
-    dtype: Any = jnp.float32,
-    platform: str | None = None,
-) -> str:
-    """Say whether a cell over time runs as one kernel, and if not, why.
-
-    Args:
-      cell: the cell.
-      features: D, the size of x.
-      steps: T.
-      rows: B.
-      dtype: that of x and the parameters.
-      platform: "gpu" or "tpu"; None takes that of the process.
-
-    Returns:
-      "kernel"; or in one line the reason why there can be none, or else what the record
-      of `autotune` says against it.
-
-    >>> from lnrepro.functional import LSTMCell
-    >>> runs_as(LSTMCell(8), 3, steps=5, rows=2, platform="cpu")
-    'there are no kernels for cpu'
-    """
-    name = platform or traced_for.current()
-    if name not in tuning.PLATFORMS:
-        return f"there are no kernels for {name}"
-    options = ScanOptions(kernels="auto", platform=platform)
-    params = jax.eval_shape(lambda: cell.init(jax.random.key(0), features, dtype))
-    x = jax.ShapeDtypeStruct((steps, rows, features), dtype)
-
-    def seen(answer):
-        def loss(params, x):
-            outputs = unroll(cell, params, x, time_major=True, options=options).outputs
-            return jnp.sum(outputs.astype(jnp.float32))
-
-        # Traced anew, since what JAX has traced before tells nothing.
-        with kernels.watched() as seen, tuning.answering(answer):
-            jax.eval_shape(jax.grad(loss), params, x)
-        return next((words for words in seen if words != kernels.KERNEL), seen[0])
-
-    found = seen(tuning.kernel_where_it_can)
-    return found if found != kernels.KERNEL else seen(tuning.look_up)
 
 
 def bidirectional(
