@@ -176,11 +176,9 @@ def _kernel(parts, reverse, constants, carry, xs):
         interpret=INTERPRET,
         name="recurrence",
     )(whole, start, streamed)
-    last = [_unpack(a, v.aval) for a, v in zip(last, parts.carry, strict=True)]
-    of_steps = [
-        jax.vmap(functools.partial(_unpack, like=v.aval)) for v in parts.to_after
-    ]
-    return last, [unpack(a) for unpack, a in zip(of_steps, ys, strict=True)]
+    stacked = [_type(v, parts.steps) for v in parts.to_after]
+    last = list(map(_unpack, last, map(_type, parts.carry)))
+    return last, list(map(_unpack, ys, stacked))
 
 
 def _pack(a):
