@@ -13,7 +13,6 @@ import itertools
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.arguments import positive_integer
 from lnrepro.functional.arrays import add_row, gather_from, zeros_for
 from lnrepro.functional.cells.base import (
     Activation,
@@ -128,14 +127,13 @@ class DreamerBlockGRUCell(NormedCell):
 
     def __post_init__(self):
         """Check the fields."""
-        name = type(self).__name__
-        positive_integer(name, "features", self.features)
         # A cell is hashed where it is a static argument of `jax.jit`.
         object.__setattr__(self, "input_sizes", tuple(self.input_sizes))
-        self.check_norm()
+        super().__post_init__()
         if self.features % self.blocks:
             raise ValueError(
-                f"{name}: blocks={self.blocks} must divide features={self.features}"
+                f"{type(self).__name__}: blocks={self.blocks} must divide "
+                f"features={self.features}"
             )
 
     def sites_for(self, norm):

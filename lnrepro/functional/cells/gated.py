@@ -44,15 +44,17 @@ class NormedCell(Cell):
         """Return the table of the sites, in the order of their parameters."""
         raise NotImplementedError
 
-    def check_norm(self) -> None:
-        """Raise ValueError for an unknown norm, or one that the cell cannot apply."""
+    def __post_init__(self):
+        """Check the fields, and that the cell can apply the norm."""
+        cell = type(self).__name__
+        positive_integer(cell, "features", self.features)
         reason = self._refusal(norm_of(self.norm))
         if reason is not None:
             names = [repr(n) for n in NORMS if self._refusal(NORMS[n]) is None]
             raise ValueError(
-                f"{type(self).__name__}: norm={self.norm!r}{reason}; choose one of "
-                f"{', '.join(names)} ('batch' runs by functions alone, not in "
-                "modules), or give a functional.Norm"
+                f"{cell}: norm={self.norm!r}{reason}; choose one of {', '.join(names)} "
+                "('batch' runs by functions alone, not in modules), or give a "
+                "functional.Norm"
             )
 
     def _refusal(self, norm):
@@ -175,11 +177,6 @@ class GatedCell(NormedCell):
     # order of the carry. Each kind of cell sets its own.
     gates: ClassVar[int]
     carry_names: ClassVar[tuple[str, ...]] = ("h0",)
-
-    def __post_init__(self):
-        """Check the fields."""
-        positive_integer(type(self).__name__, "features", self.features)
-        self.check_norm()
 
     def extra_specs(self) -> dict[str, ParamSpec]:
         """Specs of the parameters that only this kind of cell has."""
