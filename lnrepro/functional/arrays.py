@@ -105,22 +105,14 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
     return jnp.broadcast_to(zeros, (*x.shape[:-1], features))
 
 
-def unify_manual_axes(params: Any, tree: Any) -> Any:
-    """Inside shard_map, make all arrays vary over the same axes.
+def unify_manual_axes(tree: Any) -> Any:
+    """Inside shard_map, make all arrays vary over the axes over which any of them does.
 
-    They are the axes over which the inputs or a parameter vary. The carry of the loop
-    then keeps one type, and gradients are summed over devices once, not at every step.
-
-    Args:
-      params: the parameters. They are read for their axes only.
-      tree: pytree of arrays.
-
-    Returns:
-      The tree.
+    The carry of a loop then keeps one type, and gradients are summed over devices once,
+    not at every step.
     """
-    leaves = jax.tree.leaves((params, tree))
     # No array varies outside shard_map, and then there is nothing to do.
-    axes = frozenset().union(*map(varying_axes, leaves))
+    axes = frozenset().union(*map(varying_axes, jax.tree.leaves(tree)))
     if not axes:
         return tree
 

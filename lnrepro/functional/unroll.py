@@ -166,8 +166,9 @@ def unroll(
         )
 
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
+    # What is made of a parameter varies as it does.
     x, weights, inputs, carry, given_statistics = unify_manual_axes(
-        params, (x, weights, inputs, carry, given_statistics)
+        (x, weights, inputs, carry, given_statistics)
     )
     context = StepContext(mask=mask, key=keys, statistics=given_statistics)
     result = scan(

@@ -140,7 +140,7 @@ class LSTMCell(GatedCell):
             a = normalise("joint", a)
         a = add_row(a, params, "bias")
         if self.gradient_clip is not None:
-            a = jnp.asarray(clip_gradient(a, self.gradient_clip))
+            a = clip_gradient(a, self.gradient_clip)
 
         # Eq. 21: the cell.
         f, i, o, g = jnp.split(a, 4, -1)

@@ -127,7 +127,7 @@ def scan(
 
     def in_kernel(constants, carry, stacked):
         arguments = [*constants, *carry, *stacked]
-        read = unify_manual_axes((), [arguments[i] for i in loop.numbers])
+        read = unify_manual_axes([arguments[i] for i in loop.numbers])
         results = launch.run(loop, read)
         last = list(carry)
         for i in loop.program.carries:
