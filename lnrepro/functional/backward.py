@@ -83,8 +83,8 @@ def _missing(plan, weights, params, steps):
         return {}
 
     def products_of(*step):
-        # Run the step for these products alone. XLA drops the rest, the products that
-        # were kept included: what reads one of them was kept too.
+        # Run the step for these products alone. XLA drops the rest. None of these needs
+        # a product that was kept, since what follows from a kept one is kept too.
         record = NamedProducts(weights)
         plan.step(record.dot, params, *step)
         return {name: record.computed[name] for name in plan.not_kept}

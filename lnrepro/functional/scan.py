@@ -59,7 +59,6 @@ from lnrepro.functional.fast import equations, kernels, parts, platform, tuning
 from lnrepro.functional.fast.kernels import Implementation
 from lnrepro.functional.products import NamedProducts, Weights
 from lnrepro.functional.scan_options import (
-    DEFAULT,
     Form,
     ScanOptions,
     form_for,
@@ -160,7 +159,7 @@ def scan(
     >>> scan(step, weights, params, h, x).outputs.shape
     (5, 4, 2)
     """
-    run = functools.partial(_scan, step, output, reverse, options or DEFAULT)
+    run = functools.partial(_scan, step, output, reverse, options or ScanOptions())
     return run(None, weights, params, carry, x, context)
 
 

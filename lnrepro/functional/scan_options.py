@@ -112,9 +112,6 @@ class ScanOptions:
             positive_integer("ScanOptions", "chunk", self.chunk)
 
 
-DEFAULT = ScanOptions()
-
-
 def form_for(
     name: str,
     x: Any,

@@ -79,8 +79,12 @@ def layer_norm_of_groups(
     if context.platform == "cpu" and not is_centred:
         # On a CPU, a derivative rule for both at once was not measured to be faster.
         a, is_centred = _units_of(a, groups).centred(a), True
-    options = {"epsilon": epsilon, "groups": groups, "is_centred": is_centred}
-    options["context"] = context
+    options = {
+        "epsilon": epsilon,
+        "groups": groups,
+        "is_centred": is_centred,
+        "context": context,
+    }
     gain = gain.astype(a.dtype)
     if isinstance(epsilon, jax.Array):
         # Its gradient is that of the plain form. A number is a part of the rule.
@@ -108,8 +112,9 @@ def _plain(a, gain, epsilon, groups, is_centred, context):
 
 
 _normalised = jax.custom_jvp(_plain, nondiff_argnums=(2, 3, 4, 5))
-_options = ("epsilon", "groups", "is_centred", "context")
-_compiled_once = jax.jit(_normalised, static_argnames=_options)
+_compiled_once = jax.jit(
+    _normalised, static_argnames=("epsilon", "groups", "is_centred", "context")
+)
 
 
 @_normalised.defjvp

@@ -10,7 +10,6 @@ JAX may trace a derivative outside of the context managers around the call, such
 
 import contextlib
 import contextvars
-import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -34,7 +33,6 @@ SETTINGS = (
     "threefry_partitionable",
 )
 
-_settings = operator.attrgetter(*[f"jax_{name}" for name in SETTINGS])
 _current = contextvars.ContextVar("current", default="")
 
 
@@ -85,7 +83,8 @@ def context(platform: str | None = None) -> Context:
     Args:
       platform: the platform; None takes that of the caller.
     """
-    return Context(platform or current(), _settings(jax.config))
+    settings = tuple(getattr(jax.config, f"jax_{name}") for name in SETTINGS)
+    return Context(platform or current(), settings)
 
 
 @contextlib.contextmanager
