@@ -91,6 +91,7 @@ def features(function: str, cell: Any, weights: dict, x: jax.Array) -> None:
       weights: those of `Cell.prepare`. A cell without w_x checks its input itself.
       x: [..., D], the inputs.
     """
+    # Blocks have more axes, and where there is no w_x, this array has one.
     kernel = weights.get("w_x", jnp.zeros(0))
     if kernel.ndim == 2 and kernel.shape[0] != x.shape[-1]:
         raise ValueError(

@@ -58,6 +58,7 @@ def gradients_of(plan, arguments, kept, d_results):
             name: products.weight_gradient(inputs_of_products[name], d, weights[name])
             for name, d in d_products.items()
         }
+        # A step need not use all weights.
         used = {name: d_weights[name] for name in of_chunk}
         return (d_carry, d_params, d_weights | _add(used, of_chunk)), d_steps
 

@@ -268,6 +268,7 @@ def _trace(step, output, save, arguments):
 
 def _name(step):
     """The name of a step, or of the cell that `unroll` gives it."""
+    # That of `unroll` is a partial function, whose first argument is the cell.
     cell, *_ = *getattr(step, "args", ()), step
     return getattr(cell, "__name__", type(cell).__name__)
 

@@ -166,6 +166,7 @@ def _with_kernel(name, form, required, layout):
     module = importlib.import_module(f"lnrepro.functional.fast.{name}.loop")
     run = functools.partial(module.scan, layout=layout) if layout else module.scan
     loop = kernels.with_kernel(run, form.loop, required)
+    # The module of a kernel says what else it changes.
     return form._replace(loop=loop, **module.FORM)
 
 

@@ -64,6 +64,7 @@ class NormedCell(Cell):
         if type(norm) is Norm:
             return None
         table = self._placed(norm)
+        # `Norm.at` gives a plain norm where this one has no place.
         stands = type(norm) in map(type, table.values())
         if not stands or (self.of_sums and norm.splits_sums):
             return f" has no place at the sites {', '.join(table)}"

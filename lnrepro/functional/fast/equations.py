@@ -109,6 +109,7 @@ def evaluate(
         inputs = [read(a, values) for a in e.invars]
         if e.primitive.name in calls:
             inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
+            # Variables of an inner function are its own, wherever it is called.
             names = (*inner.jaxpr.constvars, *inner.jaxpr.invars)
             inputs = (*map(constant, inner.consts), *inputs)
             of_inner = dict(zip(names, inputs, strict=True))

@@ -83,6 +83,7 @@ def around(parts: Parts, loop: Callable, carry: Any, xs: Any) -> tuple[Any, Any]
     )
     of_sums = function_of(parts.of_sums, parts.to_sums, list(parts.sums.values()), {})
     leaves, start = jax.tree.leaves(xs), dict(enumerate(jax.tree.leaves(carry)))
+    # What is only added to is no carry of the loop. It gets its sum at the end.
     added = [*parts.terms, *parts.sums]
     of_loop = [i for i in start if i not in added]
 

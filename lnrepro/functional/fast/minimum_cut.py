@@ -61,6 +61,7 @@ def minimum_cut(
                 connect((u, "out"), (v, "in"), float("inf"))
                 waiting.append(u)
 
+    # More flow goes along the shortest path that has room for it, until none has.
     reached = _reached(capacity)
     while "sink" in reached:
         path: list[Any] = ["sink"]
@@ -70,8 +71,10 @@ def minimum_cut(
         flow = min(capacity[a][b] for a, b in edges)
         for a, b in edges:
             capacity[a][b] -= flow
+            # What flows on an edge may be sent back.
             capacity[b][a] += flow
         reached = _reached(capacity)
+    # The cut is where the flow has used up all room.
     return {v: None for v in seen if (v, "in") in reached and (v, "out") not in reached}
 
 

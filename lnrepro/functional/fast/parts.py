@@ -173,6 +173,7 @@ def take_products_apart(body: Callable, init: Any, xs: Any, in_loop: int = 0) ->
         is_cast = inputs.issuperset(read) and not outputs.isdisjoint(e.outvars)
         if (is_large or is_cast) and e not in of_loop:
             first += e.outvars
+    # What follows from them is not needed in the loop either.
     apart = reached(parts.loop, first)
     loop = [e for e in parts.loop if apart.isdisjoint(e.outvars)]
     made = [*parts.carry, *(v for e in loop for v in e.outvars)]

@@ -139,6 +139,7 @@ def _kernel(parts, reverse, constants, carry, xs):
         values += [ref[0] for ref in x_refs]
         pairs = zip(values, names, strict=True)
         arguments = [_unpack(value, v.aval, as_number=True) for value, v in pairs]
+        # First the new carry, and then what is stacked.
         results = iter(mosaic.evaluate(parts, names, arguments))
         for ref in carry_refs:
             ref[...] = _pack(next(results))
