@@ -180,8 +180,9 @@ def groups(answers: Iterable[Answer]) -> str:
     for answer in answers:
         page = answer.question.claim.experiment.replace("_", "-")
         section, _, text = answer.question.name.partition(" ")
-        if answer.number and answer.question.number == "speed":
-            text += f": {100 * answer.number.value:.0f} %"
+        if answer.number:
+            value, _, _ = answer.number.text(answer.question.number).partition(" (")
+            text += f": {value}"
         text = f"[{section}](docs/experiments/{page}.md) {text}{answer.data_note}"
         found[answer.word].append(text)
     lines = []
