@@ -134,7 +134,7 @@ class Store:
     def follow(self, best: Mapping[str, Any] | None) -> bool:
         """Remove all best checkpoints but the one that a run names.
 
-        The others are no longer the best, or belong to steps that the run takes again.
+        Each of the others has a worse value, or is of a step that the run takes again.
 
         Args:
           best: the best evaluation, see `Notes`.

@@ -10,7 +10,7 @@ writes the pictures of cells and of PPO, and what stands between these comments:
 The second one names a record and a key, with `_` for each space. A record is a file of
 docs/benchmarks without its date, and the key is one of its ratios, which gets as many
 decimals as stand there. `question-1` stands for the answer to the first question of the
-plan. Its keys are word, number, seeds, p and end.
+plan. Its keys are word, number, seeds, p, end and at_one_rate.
 """
 
 import pathlib

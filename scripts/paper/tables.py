@@ -135,8 +135,8 @@ def answered(
       Of each question, as text: its section and what is compared; the answer ("word"),
       its number with an interval, how many pairs ended ("seeds") and the p-value after
       Holm's correction, tuned; the number in the pilot; answer and p where all norms
-      have one learning rate; and how far apart the norms end, tuned. Number and p are
-      empty before the last pair.
+      have one learning rate; how far apart the norms end, tuned; and answer and number
+      at one rate. Number and p are empty before the last pair.
     """
     pilot = [run for run in runs if run.seed in PILOT]
     found_in_pilot = verdicts.of_runs(pilot, [question.claim for question in PLAN])
@@ -156,6 +156,7 @@ def answered(
                 "same_rate": same.word + same.data_note,
                 "same_p": _p(same),
                 "end": number(verdict, "end") if verdict.seeds else "",
+                "at one rate": f"{same.word}, {number(same.verdict, question.number)}",
             }
         )
     return rows
